@@ -4,6 +4,8 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
+# Hundreds of test processes import Tarry: they compile it once, whatever the environment sets.
+unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -30,8 +32,8 @@ REQUIRE_PYTHON = "$(PYTHON)" -c '$(NEW_ENOUGH)' 2>/dev/null || { echo "$(TOO_OLD
 LOCKED := $(VENV)/.locked
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test check format generate schema bench bench-peers bench-compare bench-anomalies bench-pipeline bench-dashboard bench-timers \
-  chaos chaos-run soak lock clean system-packages
+.PHONY: help setup demo shop test check format generate schema bench bench-peers bench-compare bench-anomalies bench-pipeline bench-dashboard bench-timers \
+  chaos chaos-run soak lock clean system-packages docs dist check-deploy
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +42,10 @@ setup: $(READY) ## Create .venv (again only after changes of pyproject.toml or t
 
 demo: $(READY) ## Show Tarry at work on an embedded PostgreSQL
 	$(PY) -m examples.demo $(ARGS)
+
+# ARGS="--pipeline" also archives and analyses what happened, with Spark.
+shop: $(READY) ## Run the example shop: FastAPI, SQLAlchemy, Node, a rolling deploy
+	$(PY) -m examples.shop $(ARGS)
 
 # Three processes for two cores: many tests wait, for timers and for processes that they started. One file per process at a
 # time, since each has its own servers, and long files first: tests/conftest.py has the order and the exception for Spark.
@@ -99,6 +105,22 @@ chaos-run: $(READY) ## Run a million calls under 320 faults, and check every gua
 
 soak: $(READY) ## Run the long tests that detect leaks
 	$(PY) -m pytest -m soak --timeout=0 $(ARGS)
+
+# Its tools are installed into build/docs-tools: neither users nor the tests need them.
+docs: ## Build the documentation site into build/site
+	@$(REQUIRE_PYTHON)
+	test -x build/docs-tools/bin/mkdocs || "$(PYTHON)" -m venv build/docs-tools
+	build/docs-tools/bin/pip -qq --disable-pip-version-check install -r tools/docs-requirements.txt
+	"$(PYTHON)" tools/docs-site
+	NO_MKDOCS_2_WARNING=1 build/docs-tools/bin/mkdocs build --strict --quiet
+	@echo "build/site/index.html"
+
+dist: $(READY) ## Build wheel, sdist, SBOM and hashes into dist, and try them in empty environments
+	tools/build-release "$(PYTHON)"
+
+check-deploy: ## Check the files of deploy/ with the linters of their tools
+	@$(REQUIRE_PYTHON)
+	tools/check-deploy "$(PYTHON)"
 
 # Keeps locked versions that are still valid; `make lock ARGS=--upgrade` updates all.
 lock: ## Resolve the dependencies into requirements.lock

@@ -26,7 +26,9 @@ def main(arguments: list[str] | None = None) -> None:
     options = _parser().parse_args(rest)
     console = Console(width=None if Console().is_terminal else 140)
     plan = _plan(options)
-    facts, results = run(plan, console, dsn=options.dsn, only=options.only, before=options.before)
+    facts, results = run(
+        plan, console, dsn=options.dsn, only=options.only, contenders=options.contenders, before=options.before
+    )
     checks = verdicts(results, plan)
     report.print_results(console, results)
     report.print_targets(console, checks)
@@ -71,6 +73,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dsn", help="a PostgreSQL of your own, where databases may be created (default: embedded)")
     parser.add_argument(
         "--only", nargs="+", default=(), choices=list(SCENARIOS), metavar="SCENARIO", help=f"of {', '.join(SCENARIOS)}"
+    )
+    parser.add_argument(
+        "--contenders", nargs="+", default=(), metavar="NAME", help="of those only, by the beginning of the name"
     )
     parser.add_argument(
         "--before",

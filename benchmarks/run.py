@@ -29,16 +29,18 @@ def run(
     *,
     dsn: str | None = None,
     only: Collection[str] = (),
+    contenders: Collection[str] = (),
     before: str = BEFORE,
     quiet: bool = False,
 ) -> tuple[dict[str, Any], Results]:
+    """`contenders`: of those only, by the beginning of their names."""
+    names = tuple(name.lower() for name in contenders)
+    chosen = [each for each in REGISTRY.values() if not names or each.name.lower().startswith(names)]
     with running_server(dsn) as server:
         if plan.durable:
             server.check_durable()
         facts = report.environment(server, plan)
-        bench = Bench(
-            plan, server, Meter(server.admin), list(REGISTRY.values()), Progress(console, quiet=quiet), before
-        )
+        bench = Bench(plan, server, Meter(server.admin), chosen, Progress(console, quiet=quiet), before)
         report.print_environment(console, facts, sees_server=bench.meter.sees_server)
         bench.results.facts["busy"] = report.busy(facts)
         for name, scenario in SCENARIOS.items():

@@ -21,6 +21,9 @@ def test_tarry_takes_part_in_every_quick_scenario(tmp_path: Path) -> None:
             SCENARIOS[scenario](bench)
     assert len(bench.results.figures) == 10
     assert all("Tarry" in by_name for by_name in bench.results.figures.values())
+    # The rate at which messages are sent is no figure of a delay.
+    late = bench.results.figures["lateness, idle"]["Tarry"][0]
+    assert (late.rate, late.p99_ms is None) == (0.0, False)
     # What cannot be had is named with its reason, not left out.
     assert all("give its SQL file" in missing["pgmq"] for missing in bench.results.missing.values())
 

@@ -78,8 +78,8 @@ def test_no_folder_has_more_files_than_a_reader_scans_at_once() -> None:
 
 def test_a_class_name_occurs_once() -> None:
     """Private classes apart, and generated ones. A wire struct may be named like the entity whose JSON form it is: it is
-    referred to as `wire.X`. Relay's wire module has Relay's words."""
-    modules = [path for path in sorted(PACKAGE.rglob("*.py")) if "_sync" not in path.parts]
+    referred to as `wire.X`. Relay's wire module has Relay's words, and Django looks up commands and migrations by name."""
+    modules = [path for path in sorted(PACKAGE.rglob("*.py")) if not {"_sync", "django"} & set(path.parts)]
     names = [(wire_of(path), name) for path in modules for name in class_names(path) if not name.startswith("_")]
     assert {name: count for name, count in Counter(names).items() if count > 1} == {}
 
@@ -98,7 +98,8 @@ def class_names(path: Path) -> list[str]:
 def classes() -> set[type]:
     """Every class of the package, Protocols too."""
     names = [module.name for module in pkgutil.walk_packages(tarry.__path__, "tarry.")]
-    modules = [importlib.import_module(name) for name in names if not name.endswith("__main__")]
+    skipped = ("tarry.__main__", *(f"tarry.django.{name}" for name in ("admin", "models", "migrations.0001_initial")))
+    modules = [importlib.import_module(name) for name in names if name not in skipped]  # those need a Django project
     values = [value for module in modules for value in vars(module).values() if inspect.isclass(value)]
     return {type_ for type_ in values if type_.__module__.startswith("tarry.")}
 

@@ -9,7 +9,6 @@ from pyspark.sql import SparkSession
 from benchmarks.anomalies.faults import START, TRAINING, WEEK, World
 from benchmarks.anomalies.scores import Incident
 from tarry.edges.spark.schemas import EVENTS
-from tarry.edges.spark.transforms import history as tracing
 from tarry.edges.spark.transforms.anomalies import baselines
 from tarry.edges.spark.transforms.anomalies.builtin import STATISTICAL
 from tarry.edges.spark.transforms.anomalies.context import PROFILES, QUEUES, DetectorContext
@@ -29,7 +28,7 @@ def detected_incidents(
     events = spark.createDataFrame([], EVENTS)
     context = DetectorContext(
         events=events,
-        sequence=tracing.sequenced(events),
+        idle=events,
         metrics=minutes,
         series=baselines.series(minutes, queues, since, until).localCheckpoint(),
         queues=queues,
@@ -37,6 +36,7 @@ def detected_incidents(
         bands=baselines.bands(tallies, days).localCheckpoint(),
         since=since,
         until=until,
+        minutes_since=since,
     )
     rows = detected(context, registry).select("detector", "queue_id", "window_from", "window_to", "sentence").collect()
     return [

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.anomalies.scores import Score
 from tarry.edges.spark.schemas import EVENTS
+from tarry.edges.spark.transforms import consumers, facts, metrics
 from tarry.edges.spark.transforms import history as tracing
 from tarry.edges.spark.transforms.anomalies import profiles
 from tarry.edges.spark.transforms.anomalies.builtin import RULES
@@ -147,11 +148,12 @@ def scores(spark: SparkSession, seed: int) -> list[Score]:
     history = story(seed)
     events = spark.createDataFrame(history.rows, EVENTS).localCheckpoint()
     sequence = tracing.sequenced(events).persist()
-    tallies = profiles.tallied_events(events, sequence)
+    traced = tracing.traced(sequence).persist()
+    tallies = profiles.tallied(metrics.measured(traced), consumers.consumer_hours(traced))
     queues = [(i, name, most, LEARNED, None, "events") for i, name, most in QUEUES_AND_LIMITS]
     context = DetectorContext(
-        events=events,
-        sequence=sequence,
+        events=tracing.with_history(events, sequence),
+        idle=facts.idle(facts.still_open(facts.fold(sequence))),
         metrics=events.limit(0),
         series=events.limit(0),
         queues=spark.createDataFrame(queues, QUEUES),
@@ -159,6 +161,7 @@ def scores(spark: SparkSession, seed: int) -> list[Score]:
         bands=spark.createDataFrame([], BANDS),
         since=JUDGED,
         until=JUDGED + timedelta(days=1),
+        minutes_since=JUDGED,
     )  # fmt: skip
     rows = detected(context, RULES).select("detector", "queue_id", "window_from", "window_to").collect()
     return [_score(name, [row for row in rows if row.detector == name], history) for name in RULES.names]

@@ -16,6 +16,7 @@ from benchmarks.dashboard.statement_log import StatementLog, logging_dsn
 from tarry.app import connect_async
 from tarry.core.dead_letters.fingerprints import fingerprint
 from tarry.core.settings import StoreSettings
+from tarry.edges.cli.processes.worker import collect_rarely
 from tarry.edges.http.server import running_broker
 from tarry.edges.http.settings import BrokerSettings
 
@@ -25,6 +26,7 @@ STATEMENT_MS = 50
 QUEUE = name(1)
 PATHS = (
     "/",
+    "/?range=24h",
     "/?range=7d",
     "/queues",
     f"/queues/{QUEUE}",
@@ -109,6 +111,7 @@ async def measure(dsn: str, rounds: int) -> list[Figure]:
         running_broker(app, BrokerSettings(anonymous=True)) as url,
         httpx.AsyncClient(base_url=f"{url}/dashboard", timeout=60) as client,
     ):
+        collect_rarely()  # as `tarry serve` does
         return [await _measure(client, log, path, rounds) for path in PATHS]
 
 

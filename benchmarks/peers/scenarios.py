@@ -255,8 +255,9 @@ class Bench:
         n = sum(result["n"] for result in results)
         if not n:
             raise Unsupported("nothing was delivered")
-        wall_s = max(result["wall_s"] for result in results) or worked.wall_s
-        sample = meter.sample(worked, n, wall_s=wall_s, spawned=spawned)
+        # Where delays are measured, the rate is that of the sender, and no figure of the contender.
+        wall_s = 0.0 if call == "late" else max(result["wall_s"] for result in results) or worked.wall_s
+        sample = meter.sample(worked, n, wall_s=wall_s or worked.wall_s, spawned=spawned)
         figure = Figure(
             n=n,
             wall_s=wall_s,

@@ -1,4 +1,6 @@
-"""`make bench-pipeline`: the source and the sink beside Spark's own ways, and a million messages archived and verified."""
+"""`make bench-pipeline`: the source and the sink beside Spark's own ways, rounds on a day of events, and a million messages
+archived and verified.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from pathlib import Path
 from psycopg.conninfo import conninfo_to_dict
 from rich.console import Console
 
-from benchmarks.pipeline import archive, sink, source
+from benchmarks.pipeline import archive, rounds, sink, source
 from benchmarks.pipeline.server import on_tcp
 from benchmarks.report import commit
 from benchmarks.server import Server
@@ -20,7 +22,7 @@ from tarry.edges.spark.session import session
 from tarry.edges.spark.source.reader import register
 
 JAR = Path("/usr/share/java/postgresql.jar")
-PARTS = {"source": source.run, "sink": sink.run, "archive": archive.run}
+PARTS = {"source": source.run, "sink": sink.run, "rounds": rounds.run, "archive": archive.run}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +31,13 @@ class Sizes:
     rows: int
     messages: int
     rounds: int
+    bases: tuple[int, ...]
+    """Events that are there before the measured rounds."""
+    news: int = 10_000
 
 
-FULL = Sizes(events=3_000_000, rows=200_000, messages=1_000_000, rounds=3)
-QUICK = Sizes(events=60_000, rows=20_000, messages=20_000, rounds=1)
+FULL = Sizes(events=3_000_000, rows=200_000, messages=1_000_000, rounds=3, bases=(100_000, 1_000_000, 10_000_000))
+QUICK = Sizes(events=60_000, rows=20_000, messages=20_000, rounds=1, bases=(3_000, 30_000), news=1_000)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -45,12 +50,18 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--messages", type=int, help="so many live and are archived, instead of a million")
     parser.add_argument(
+        "--bases", type=int, nargs="+", help="events before the rounds, instead of 0.1, 1 and 10 million"
+    )
+    parser.add_argument("--rounds", type=int, help="measured turns of each contender, or rounds, instead of three")
+    parser.add_argument(
         "--cores", type=int, default=2, help="of Spark, which are also the connections of each contender"
     )
     parser.add_argument("--dsn", help="a PostgreSQL of your own, where databases may be created (default: embedded)")
     parser.add_argument("--jdbc-jar", type=Path, default=JAR)
     options = parser.parse_args(arguments)
     sizes = options.sizes if options.messages is None else replace(options.sizes, messages=options.messages)
+    sizes = sizes if options.bases is None else replace(sizes, bases=tuple(options.bases))
+    sizes = sizes if options.rounds is None else replace(sizes, rounds=options.rounds)
     console = Console(width=None if Console().is_terminal else 120, highlight=False)
     with on_tcp(options.dsn) as server:
         server.check_durable()

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import fcntl
 import os
-import shutil
 import socket
 import sys
-import time
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from tempfile import mkdtemp
 from urllib.request import urlopen
 
 from rich.console import Console
@@ -23,13 +18,13 @@ from examples.demo.provider import Provider
 from examples.demo.story import Stage, child, play, send_emails, stopped
 from examples.demo.summary import summarize
 from examples.demo.worker import HELLO, PORT
+from examples.home import own_home
 from tarry.app import default_lake
 from tarry.core.errors import TarryError
 from tarry.edges.cli.processes.broker import dev_parts
 from tarry.edges.cli.processes.signals import stop_on_signals
 from tarry.edges.cli.processes.started import running_for_s
 from tarry.http import AsyncClient
-from tarry.storage.postgres.embedded.supervisor.layout import Layout, acquire, open_lock
 
 SECONDS = 60.0
 GRACE = timedelta(seconds=10)
@@ -39,7 +34,7 @@ def main(args: list[str]) -> int:
     given = options(args)
     try:
         page = None if given.no_pipeline else default_lake().with_name("demo-report.html")
-        with _home():
+        with own_home("tarry-demo-"):
             return asyncio.run(run(given.seconds or SECONDS, given.port, page, stays=given.stays))
     except TarryError as error:
         sys.stderr.write(f"error: {error}\nhint: {error.hint}\n")
@@ -130,24 +125,6 @@ def _free(port: int) -> int:
             probe.bind(("127.0.0.1", port))
             return port
     return 0
-
-
-@contextmanager
-def _home() -> Generator[None]:
-    """A directory for the database and the lake of this run, removed when the last process has left it."""
-    for name in [name for name in os.environ if name.startswith(("TARRY_", "PG"))]:
-        del os.environ[name]
-    home = Path(mkdtemp(prefix="tarry-demo-"))
-    home.chmod(0o755)  # as root, PostgreSQL runs under another account
-    os.environ |= {"TARRY_HOME": str(home), "TMPDIR": str(home), "SPARK_LOCAL_DIRS": str(home)}
-    try:
-        yield
-    finally:
-        for database in map(Layout, home.glob("postgres-*")):
-            supervisor = open_lock(database.supervisor_lock)
-            acquire(supervisor, fcntl.LOCK_EX, deadline=time.monotonic() + GRACE.total_seconds())
-            os.close(supervisor)
-        shutil.rmtree(home, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -9,13 +9,15 @@ if TYPE_CHECKING:
     from tarry.api.queue import AsyncQueue
     from tarry.app import App, AsyncApp, connect, connect_async
     from tarry.core.errors import TarryError
+    from tarry.core.journal.events import JournalLevel
     from tarry.core.messages.handler_results import Bury, Release, Snooze
     from tarry.core.messages.model import Conflict, Message
     from tarry.core.messages.outcomes import Outcome, Settled
     from tarry.core.messages.retry import Retry
     from tarry.core.rates import Rate
     from tarry.core.settings import QueueSettings
-    from tarry.services.worker.worker import Worker
+    from tarry.services.worker.results import Handled
+    from tarry.services.worker.worker import Worker, WorkerSettings
 
 __all__ = [
     "App",
@@ -25,6 +27,8 @@ __all__ = [
     "Bury",
     "Conflict",
     "Delivery",
+    "Handled",
+    "JournalLevel",
     "Message",
     "Outcome",
     "Queue",
@@ -36,6 +40,7 @@ __all__ = [
     "Snooze",
     "TarryError",
     "Worker",
+    "WorkerSettings",
     "connect",
     "connect_async",
 ]
@@ -49,6 +54,8 @@ _MODULES = {
     "Bury": "tarry.core.messages.handler_results",
     "Conflict": "tarry.core.messages.model",
     "Delivery": "tarry.api._sync.delivery",
+    "Handled": "tarry.services.worker.results",
+    "JournalLevel": "tarry.core.journal.events",
     "Message": "tarry.core.messages.model",
     "Outcome": "tarry.core.messages.outcomes",
     "Queue": "tarry.api._sync.queue",
@@ -60,19 +67,22 @@ _MODULES = {
     "Snooze": "tarry.core.messages.handler_results",
     "TarryError": "tarry.core.errors",
     "Worker": "tarry.services.worker.worker",
+    "WorkerSettings": "tarry.services.worker.worker",
     "connect": "tarry.app",
     "connect_async": "tarry.app",
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'tarry' has no attribute {name!r}")
-    from importlib import import_module
+if not TYPE_CHECKING:  # else a misspelled name would have a type
 
-    # Cached: `tarry.Message` may be used in a loop.
-    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
-    return value
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULES:
+            raise AttributeError(f"module 'tarry' has no attribute {name!r}")
+        from importlib import import_module
+
+        # Cached: `tarry.Message` may be used in a loop.
+        value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+        return value
 
 
 def __dir__() -> list[str]:

@@ -19,7 +19,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tarry.app import JOURNAL_DAYS_AHEAD
 from tarry.core.errors import EmbeddedError, InvalidInput, InvalidState, SchemaMismatch, StoreUnavailable
-from tarry.edges.env import dsn_from, redis_url_from
+from tarry.edges.env import dsn_from, libpq_dsn, redis_url_from
 from tarry.storage.postgres import health
 from tarry.storage.postgres import migrate as migrations
 from tarry.storage.postgres._sync.runner import drive, transaction
@@ -28,12 +28,14 @@ from tarry.storage.postgres.health import CheckResult
 from tarry.storage.postgres.journal import pruning
 from tarry.storage.postgres.journal import statements as journal_statements
 from tarry.storage.postgres.maintenance import role as maintenance
+from tarry.storage.postgres.schema_name import schema_on
 from tarry.storage.postgres.statement import bind
 
 LARGEST_SKEW = timedelta(seconds=2)
 PARTITION_DAYS = 2
 """The partitions of the journal for today and tomorrow must exist."""
 HIDDEN = "***"
+EMBEDDED = "embedded PostgreSQL"
 _SECRETS = ("password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key")
 _ANY_ZONE: LiteralString = "Europe/Berlin"
 OLD_ZONES_YEARS = 2
@@ -54,7 +56,7 @@ def check_dsn(dsn: str | None) -> None:
     """Refuse an invalid connection string: libpq would quote it with its password in an error."""
     if redis_url_from(dsn) is not None:
         return  # redis-py does not quote passwords
-    named = dsn_from() if dsn is None else dsn
+    named = dsn_from() if dsn is None else libpq_dsn(dsn)
     try:
         keywords(named or "")
     except InvalidInput as error:
@@ -68,14 +70,14 @@ def _reach(dsn: str | None) -> Generator[tuple[str, str]]:
     of the block."""
     if redis_url_from(dsn) is not None:
         raise InvalidInput("this command is about a PostgreSQL database, and the DSN is one of Redis")
-    named = dsn_from() if dsn is None else dsn
+    named = dsn_from() if dsn is None else libpq_dsn(dsn)
     if named is not None:
         yield named, described(named)
         return
     from tarry.storage.postgres import embedded
 
     with embedded.start() as server:
-        yield server.dsn, f"embedded PostgreSQL ({described(server.dsn)})"
+        yield server.dsn, f"{EMBEDDED} ({described(server.dsn)})"
 
 
 def described(dsn: str) -> str:
@@ -88,11 +90,6 @@ def connection(dsn: str | None) -> Generator[Connection[Any]]:
     """A connection to the chosen database, which is not changed."""
     with _reach(dsn) as (reached, _), connected(reached) as conn:
         yield conn
-
-
-def ddl() -> str:
-    """The whole schema as SQL. Needs no database."""
-    return migrations.script()
 
 
 def migrate(dsn: str | None, *, post: bool) -> tuple[list[MigrationStatus], CheckResult]:
@@ -134,7 +131,7 @@ def search_path(conn: Connection[Any]) -> CheckResult:
     named tarry has its own schema."""
     row = conn.execute("select current_schema(), current_user").fetchone()
     schema, role = row or (None, "")
-    if schema != "tarry":
+    if schema != schema_on(conn):
         return CheckResult("search path", True, f"new tables are created in {schema or 'no schema'}")
     actual = f"tables that the role {role} creates without a schema are created among those of Tarry"
     hint = f"use a role with another name, or: alter role {role} set search_path = public"
@@ -155,7 +152,7 @@ def diagnose(dsn: str | None) -> list[CheckResult]:
                     _clock(conn),
                     _pooler(conn),
                 ]
-                findings += _schema(conn)
+                findings += _schema(conn, is_embedded=described.startswith(EMBEDDED))
                 findings += [zones_here(), _zones_there(conn)]
     except EmbeddedError as error:
         return [
@@ -196,7 +193,7 @@ def _pooler(conn: Connection[Any]) -> CheckResult:
     return CheckResult("pooler", True, "none, direct connection" if direct else "connected through a pooler")
 
 
-def _schema(conn: Connection[Any]) -> list[CheckResult]:
+def _schema(conn: Connection[Any], *, is_embedded: bool) -> list[CheckResult]:
     listed = statuses(conn)
     odd = [status for status in listed if status.state != "applied"]
     if not odd:
@@ -206,6 +203,8 @@ def _schema(conn: Connection[Any]) -> list[CheckResult]:
         return (
             [*findings, _origin(conn), _retention(conn), _vacuum(conn), _sweeper(conn)] if privileges.ok else findings
         )
+    if is_embedded and all(status.state == "pending" for status in listed):
+        return [CheckResult("migrations", True, "none yet: the first use creates the tables")]
     hint = "run: tarry db migrate"
     if any(status.state != "pending" for status in odd):
         hint = "this database belongs to another version of Tarry: use that version; see: tarry db status"

@@ -3,17 +3,21 @@
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Generator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
 
 from tarry._sync.handles import App
+from tarry.core._sync.ports import Store
 from tarry.core.clock import Clock
 from tarry.core.errors import InvalidInput
+from tarry.core.extras import needs_extra
+from tarry.core.ports import AsyncStore
 from tarry.core.settings import StoreSettings
-from tarry.edges.env import dsn_from, libpq_dsn, listen_dsn_from, redis_url_from
+from tarry.edges.env import dsn_from, libpq_dsn, listen_dsn_from, no_schema_on_redis, redis_url_from
 from tarry.handles import AsyncApp
 
 __all__ = ["App", "AsyncApp", "connect", "connect_async", "default_lake", "prepare"]
@@ -26,6 +30,7 @@ def connect(
     dsn: str | None = None,
     *,
     migrate: bool = False,
+    schema: str | None = None,
     settings: StoreSettings = StoreSettings(),
     clock: Clock | None = None,
     consumer: str | None = None,
@@ -33,16 +38,12 @@ def connect(
 ) -> App:
     """Open Tarry on a database: `dsn`, else TARRY_DSN, else libpq's PG* variables, else an embedded PostgreSQL.
 
-    The embedded one is always migrated; your own database only with `migrate`. A DSN that begins with `redis://`,
-    `rediss://` or `redis+cluster://` is a Redis.
+    The embedded one is always migrated; your own database only with `migrate`. `schema`: of Tarry's tables, as in
+    `postgresql://…?schema=tenant`, else `tarry`. A DSN that begins with `redis://`, `rediss://` or `redis+cluster://` is a
+    Redis.
     """
-    if (url := redis_url_from(dsn)) is not None:
-        return _connect_redis(url, settings, clock, consumer, allow_unsafe=allow_unsafe)
-    from tarry.storage.postgres._sync.store import PostgresStore
-
-    dsn, leave = _database(dsn, migrate=migrate, allow_unsafe=allow_unsafe)
-    settings = _listening(settings, dsn)
-    return App(PostgresStore(dsn, clock=clock, settings=settings), dsn=dsn, consumer=consumer, on_close=leave)
+    stores = _stores(dsn, schema, settings, clock, migrate=migrate, allow_unsafe=allow_unsafe)
+    return App(stores.blocking(), dsn=stores.dsn, consumer=consumer, on_close=stores.on_close)
 
 
 class connect_async:  # noqa: N801 - used like a function: `async with tarry.connect_async() as app`, or awaited
@@ -53,43 +54,40 @@ class connect_async:  # noqa: N801 - used like a function: `async with tarry.con
         dsn: str | None = None,
         *,
         migrate: bool = False,
+        schema: str | None = None,
         settings: StoreSettings = StoreSettings(),
         clock: Clock | None = None,
         consumer: str | None = None,
         allow_unsafe: bool = False,
     ) -> None:
         async def open_app() -> AsyncApp:
-            if (url := redis_url_from(dsn)) is not None:
-                return await _connect_redis_async(url, settings, clock, consumer, allow_unsafe=allow_unsafe)
-            from tarry.storage.postgres._sync.store import PostgresStore
-            from tarry.storage.postgres.store import AsyncPostgresStore
-
             # Starting and checking a database blocks for as long as it takes, and must not block the loop.
-            database, leave = await asyncio.to_thread(_database, dsn, migrate=migrate, allow_unsafe=allow_unsafe)
-            chosen = _listening(settings, database)
-            store = AsyncPostgresStore(database, clock=clock, settings=chosen)
-            await store.open()
+            stores = await asyncio.to_thread(
+                _stores, dsn, schema, settings, clock, migrate=migrate, allow_unsafe=allow_unsafe
+            )
             return AsyncApp(
-                store,
-                dsn=database,
+                await stores.awaiting(),
+                dsn=stores.dsn,
                 consumer=consumer,
-                blocking=lambda: PostgresStore(database, clock=clock, settings=chosen),
-                on_close=leave,
+                blocking=stores.blocking,
+                on_close=stores.on_close,
             )
 
         self._open = open_app
         self._app: AsyncApp | None = None
 
-    def __await__(self) -> Any:
+    def __await__(self) -> Generator[Any, Any, AsyncApp]:
         return self._open().__await__()
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        raise AttributeError(
-            f"connect_async() was not awaited, so there is no app with {name!r} yet "
-            "(use: async with tarry.connect_async() as app, or: app = await tarry.connect_async())"
-        )
+    if not TYPE_CHECKING:  # else every attribute would have a type
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            raise AttributeError(
+                f"connect_async() was not awaited, so there is no app with {name!r} yet "
+                "(use: async with tarry.connect_async() as app, or: app = await tarry.connect_async())"
+            )
 
     async def __aenter__(self) -> AsyncApp:
         self._app = await self._open()
@@ -100,66 +98,77 @@ class connect_async:  # noqa: N801 - used like a function: `async with tarry.con
             await self._app.close()
 
 
-def _connect_redis(
-    url: str, settings: StoreSettings, clock: Clock | None, consumer: str | None, *, allow_unsafe: bool
-) -> App:
-    health = _redis_driver()
-    from tarry.storage.redis._sync.store import RedisStore
+class _Stores(NamedTuple):
+    """How to open stores on a database that is fit to be used."""
 
-    replicas = health.prepare(url, settings, allow_unsafe=allow_unsafe)
-    return App(RedisStore(url, clock=clock, settings=settings, replicas=replicas), consumer=consumer)
-
-
-async def _connect_redis_async(
-    url: str, settings: StoreSettings, clock: Clock | None, consumer: str | None, *, allow_unsafe: bool
-) -> AsyncApp:
-    health = _redis_driver()
-    from tarry.storage.redis._sync.store import RedisStore
-    from tarry.storage.redis.store import AsyncRedisStore
-
-    replicas = await asyncio.to_thread(health.prepare, url, settings, allow_unsafe=allow_unsafe)
-    return AsyncApp(
-        AsyncRedisStore(url, clock=clock, settings=settings, replicas=replicas),
-        consumer=consumer,
-        blocking=lambda: RedisStore(url, clock=clock, settings=settings, replicas=replicas),
-    )
+    blocking: Callable[[], Store]
+    awaiting: Callable[[], Awaitable[AsyncStore]]
+    dsn: str | None = None
+    on_close: Callable[[], None] | None = None
 
 
-def _redis_driver() -> Any:
-    try:
+def _stores(
+    dsn: str | None,
+    schema: str | None,
+    settings: StoreSettings,
+    clock: Clock | None,
+    *,
+    migrate: bool,
+    allow_unsafe: bool,
+) -> _Stores:
+    if (url := redis_url_from(dsn)) is not None:
+        if schema is not None:
+            raise no_schema_on_redis()
+        return _redis_stores(url, settings, clock, allow_unsafe=allow_unsafe)
+    from tarry.storage.postgres._sync.store import PostgresStore
+
+    named, leave = dsn_from() if dsn is None else dsn, None
+    if named is None:
+        database, leave = _embedded(schema)
+    else:
+        database = libpq_dsn(named, schema) if isinstance(named, str) else named  # pyright: ignore[reportUnnecessaryIsInstance] - check_dsn refuses
+        prepare(database, migrate=migrate, allow_unsafe=allow_unsafe)
+    if settings.listen_dsn:
+        settings = dataclasses.replace(settings, listen_dsn=libpq_dsn(settings.listen_dsn))
+    elif named is not None:  # that of the environment may bypass a pooler
+        settings = dataclasses.replace(settings, listen_dsn=listen_dsn_from(named))
+
+    async def awaiting() -> AsyncStore:
+        from tarry.storage.postgres.store import AsyncPostgresStore
+
+        store = AsyncPostgresStore(database, clock=clock, settings=settings)
+        await store.open()
+        return store
+
+    return _Stores(partial(PostgresStore, database, clock=clock, settings=settings), awaiting, database, leave)
+
+
+def _redis_stores(url: str, settings: StoreSettings, clock: Clock | None, *, allow_unsafe: bool) -> _Stores:
+    with needs_extra("redis", "the store on Redis"):
         from tarry.storage.redis import health
-    except ImportError as error:
-        raise InvalidInput("a Redis store needs the driver redis-py", hint="pip install tarry[redis]") from error
-    return health
+        from tarry.storage.redis._sync.store import RedisStore
+        from tarry.storage.redis.store import AsyncRedisStore
+    replicas = health.prepare(url, settings, allow_unsafe=allow_unsafe)
+    options: dict[str, Any] = {"clock": clock, "settings": settings, "replicas": replicas}
+
+    async def awaiting() -> AsyncStore:
+        return AsyncRedisStore(url, **options)
+
+    return _Stores(partial(RedisStore, url, **options), awaiting)
 
 
-def _database(dsn: str | None, *, migrate: bool, allow_unsafe: bool) -> tuple[str, Callable[[], None] | None]:
-    """A database that is fit to be used, and what to call when we leave it."""
-    if dsn is None:
-        dsn = dsn_from()
-    if dsn is None:
-        return _embedded()
-    dsn = libpq_dsn(dsn) if isinstance(dsn, str) else dsn  # pyright: ignore[reportUnnecessaryIsInstance] - check_dsn refuses
-    prepare(dsn, migrate=migrate, allow_unsafe=allow_unsafe)
-    return dsn, None
-
-
-def _listening(settings: StoreSettings, dsn: str) -> StoreSettings:
-    """The settings with the `listen_dsn` of the environment, which may bypass a pooler, unless they have one."""
-    return settings if settings.listen_dsn else dataclasses.replace(settings, listen_dsn=listen_dsn_from(dsn))
-
-
-def _embedded() -> tuple[str, Callable[[], None]]:
+def _embedded(schema: str | None) -> tuple[str, Callable[[], None]]:
     from tarry.storage.postgres import embedded
 
     server = embedded.start()
     try:
-        prepare(server.dsn, migrate=True, allow_unsafe=False)
+        dsn = libpq_dsn(server.dsn, schema)
+        prepare(dsn, migrate=True, allow_unsafe=False)
         _keep_apart(server.dsn)
     except BaseException:
         server.close()
         raise
-    return server.dsn, server.close
+    return dsn, server.close
 
 
 def _keep_apart(dsn: str) -> None:

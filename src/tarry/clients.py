@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from datetime import timedelta
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, Unpack, cast
 
 from tarry.api.api_keys import AsyncApiKeys
 from tarry.api.delivery import AsyncDelivery
@@ -13,7 +13,7 @@ from tarry.api.queue import AsyncQueue
 from tarry.core import limits
 from tarry.core.journal.events import EventKind
 from tarry.core.journal.positions import Gap, LiveEvent
-from tarry.core.messages.model import Lease
+from tarry.core.messages.model import Lease, PollArguments, PollOptions
 from tarry.core.operation import Operation
 from tarry.core.ports import AsyncStore
 from tarry.core.settings import StoreSettings
@@ -36,9 +36,10 @@ class _RemoteQueue(AsyncQueue[P]):
     """The broker does the waiting: a poll that blocks is a request with a late response."""
 
     async def poll_many(
-        self, n: int, timeout: timedelta | None = None, *, type: str | None = None, **options: Any
+        self, n: int, timeout: timedelta | None = None, **options: Unpack[PollArguments]
     ) -> list[AsyncDelivery[P]]:
-        until_s, chosen = _deadline_s(timeout), self._options(type, **options)
+        timeout, chosen = limits.check_timeout(timeout), PollOptions(consumer=self._consumer, **options)
+        until_s = math.inf if timeout is None else time.monotonic() + timeout.total_seconds()
         while True:
             poll = cast("HttpMessages", self._store.messages).poll(
                 self.name, limits.check_count(n), self._codec.decode, chosen, wait_for=_left(until_s)
@@ -64,11 +65,6 @@ class _RemoteQueue(AsyncQueue[P]):
             await asyncio.wait({polling})
         else:
             await self._release_result(polling)
-
-
-def _deadline_s(timeout: timedelta | None) -> float:
-    timeout = limits.check_timeout(timeout)
-    return math.inf if timeout is None else time.monotonic() + timeout.total_seconds()
 
 
 def _left(until_s: float) -> timedelta:

@@ -30,7 +30,7 @@ P = TypeVar("P")
 
 
 class AsyncHandles:
-    """What an app on a store and a client of a broker have in common. A context manager."""
+    """The handles of an app on a store, and of a client of a broker. A context manager."""
 
     _queue_type: type[AsyncQueue[Any]] = AsyncQueue
 

@@ -4,7 +4,10 @@ with tarry.http.Client("http://localhost:8080", key="tarry_…") as client:
     client.queue("orders").offer("order-17", {"total": 40})
 """
 
-from tarry._sync.clients import Client
-from tarry.clients import AsyncClient
+from tarry.core.extras import needs_extra
+
+with needs_extra("http", "the client of a broker"):
+    from tarry._sync.clients import Client
+    from tarry.clients import AsyncClient
 
 __all__ = ["AsyncClient", "Client"]

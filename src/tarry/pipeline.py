@@ -10,6 +10,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tarry.edges.env import libpq_dsn
+
 if TYPE_CHECKING:
     from tarry.storage.postgres.analytics import Pipeline
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 def pipeline_on(dsn: str) -> Pipeline:
     from tarry.storage.postgres.analytics import Pipeline
 
-    return Pipeline(dsn)
+    return Pipeline(libpq_dsn(dsn))
 
 
 @contextmanager
@@ -26,8 +28,8 @@ def kept_pipeline_on(dsn: str) -> Generator[Pipeline]:
     from tarry.storage.postgres.analytics import Pipeline
     from tarry.storage.postgres.analytics.database import KeptDatabase
 
-    database = KeptDatabase(dsn)
+    database = KeptDatabase(libpq_dsn(dsn))
     try:
-        yield Pipeline(dsn, database)
+        yield Pipeline(database.dsn, database)
     finally:
         database.close()

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+from urllib.parse import quote, urlencode
 
 import pytest
 
@@ -79,13 +80,15 @@ def tarry_postgres_app(tarry_dsn: str, tarry_clock: MutableClock) -> Iterator[Ap
 def _database(server: str, template: str | None = None) -> Generator[str]:
     import psycopg
     from psycopg import sql
-    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+    from psycopg.conninfo import conninfo_to_dict
 
     name = f"tarry_test_{uuid.uuid4().hex}"
     source = sql.Identifier(str(conninfo_to_dict(template)["dbname"]) if template else "template0")
     with psycopg.connect(server, autocommit=True) as conn:
         conn.execute(sql.SQL("create database {} template {} encoding 'UTF8'").format(sql.Identifier(name), source))
         try:
-            yield make_conninfo(server, dbname=name)
+            # As an address, which SQLAlchemy reads, too.
+            options = {key: value for key, value in conninfo_to_dict(server).items() if key != "dbname"}
+            yield f"postgresql:///{name}?{urlencode(options, quote_via=quote)}"  # libpq reads no + as a space
         finally:
             conn.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))

@@ -1,7 +1,10 @@
 """`import tarry.spark`: what a notebook or a Spark job needs of Tarry."""
 
-from tarry.edges.spark.session import session
-from tarry.edges.spark.sink.writer import offer, outcome
-from tarry.edges.spark.source.reader import register
+from tarry.core.extras import needs_extra
+
+with needs_extra("spark", "tarry.spark"):
+    from tarry.edges.spark.session import session
+    from tarry.edges.spark.sink.writer import offer, outcome
+    from tarry.edges.spark.source.reader import register
 
 __all__ = ["offer", "outcome", "register", "session"]

@@ -55,9 +55,9 @@ class TestSettling:
         wrongs: list[Any] = [delivery, "a", ("a", delivery.token), None]
         for wrong in wrongs:
             for settle in (queue.leases.ack, queue.leases.release, queue.leases.touch, queue.leases.bury):
-                with pytest.raises(InvalidInput, match="is a LeaseId"):
+                with pytest.raises(InvalidInput, match="by a LeaseId"):
                     settle([delivery.lease_id, wrong])
-            with pytest.raises(InvalidInput, match="is a Failure"):
+            with pytest.raises(InvalidInput, match="Failure values"):
                 queue.leases.nack([Failure(delivery.lease_id), wrong])
         assert delivery.ack() is Settled.DONE
 
@@ -181,7 +181,7 @@ class TestQueues:
     def test_an_unknown_setting_is_named_with_those_that_exist(self, app: App, queue: Queue[Any]) -> None:
         app.queues.create(queue.name)
         with pytest.raises(InvalidInput, match=r"lease_time.*lease_for"):
-            app.queues.edit(queue.name, lease_time=SECOND)
+            app.queues.edit(queue.name, lease_time=SECOND)  # pyright: ignore[reportCallIssue]
         assert app.queues.get(queue.name).settings == QueueSettings()
 
     @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_an_interval_that_is_not_positive(app: App, cron: Cron) -> None:
 
 def test_a_misfire_policy_that_does_not_exist(cron: Cron) -> None:
     with pytest.raises(InvalidInput, match="misfire must be one of skip, once, all"):
-        cron.install_periodic("p", HOUR, queue="q", misfire="never")
+        cron.install_periodic("p", HOUR, queue="q", misfire="never")  # pyright: ignore[reportArgumentType]
 
 
 def test_what_may_be_skipped_cannot_be_planned_ahead(cron: Cron) -> None:

@@ -12,7 +12,7 @@ from tarry.storage.postgres import statement
 _STATEMENT_NOW = "coalesce(%(now)s::timestamptz, statement_timestamp())"
 _CLOCK_NOW = "coalesce(%(now)s::timestamptz, clock_timestamp())"
 _CTID_AND_TOKEN = "m.ctid = h.tid and m.token = h.token"
-_LIVE_QUEUE = "where name = %(queue)s and deleted_at is null )"
+_LIVE_QUEUE = "where name = %(queue)s and deleted_at is null and "
 
 
 @dataclass(frozen=True, slots=True)

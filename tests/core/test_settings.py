@@ -70,5 +70,5 @@ def test_retries_double_their_pauses_up_to_a_cap() -> None:
 
 def test_a_queue_is_paused_while_it_has_a_time_of_pausing() -> None:
     at = datetime(2024, 1, 1, tzinfo=UTC)
-    info = QueueInfo(name="q", settings=QueueSettings(), created_at=at)
+    info = QueueInfo(name="q", settings=QueueSettings(), created_at=at, updated_at=at)
     assert (info.paused, dataclasses.replace(info, paused_at=at).paused) == (False, True)

@@ -14,14 +14,16 @@ import pytest
 from psycopg import sql
 
 import tarry
+from tarry.core.clock import AuthorityClock
 from tarry.core.errors import StoreUnavailable
 from tarry.core.journal.events import EventKind
+from tarry.core.maintenance.sweeping import Partitions
 from tarry.core.messages.model import Draft
 from tarry.core.settings import QueueSettings, RetrySettings, StoreSettings
 from tarry.storage.postgres._sync.runner import drive
 from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.storage.postgres.journal import statements as journal_statements
-from tarry.storage.postgres.maintenance import role as maintenance
+from tarry.storage.postgres.maintenance.role import PostgresMaintenance
 from tarry.testing import MutableClock
 
 DAY = date(2031, 5, 17)
@@ -212,6 +214,12 @@ def partitions(conn: psycopg.Connection[Any]) -> list[str]:
     return [row[0].removeprefix("tarry.") for row in conn.execute(query)]
 
 
+def make_partitions(conn: psycopg.Connection[Any]) -> Partitions:
+    """One step of the sweeper, for a week ahead."""
+    role = PostgresMaintenance(AuthorityClock(), StoreSettings.for_tests())
+    return drive(conn, role.make_partitions(7).start(True))
+
+
 def test_partitions_are_made_beside_a_large_overflow_without_moving_or_reading_it_under_the_lock(
     conn: psycopg.Connection[Any], unattended: date
 ) -> None:
@@ -222,7 +230,7 @@ def test_partitions_are_made_beside_a_large_overflow_without_moving_or_reading_i
     before = conn.execute(rows).fetchone()
     drive(conn, journal_statements.create_partitions(7).run())
     assert partitions(conn) == ["event_overflow"], "a connecting process does not wait for a large overflow"
-    steps = [drive(conn, maintenance.make_partitions(7, None, None)) for _ in range(3)]
+    steps = [make_partitions(conn) for _ in range(3)]
     assert [step.more for step in steps] == [True, True, False]
     there = partitions(conn)
     assert f"event_{unattended:%Y%m%d}" not in there, "what the overflow has of today stays there"
@@ -231,19 +239,19 @@ def test_partitions_are_made_beside_a_large_overflow_without_moving_or_reading_i
     implied = 'updated partition constraint for default partition "event_overflow" is implied by existing constraints'
     assert notices.count(implied) == steps[-1].made, "ATTACH has read the overflow"
     assert conn.execute("select count(*) from tarry.journal_closed() where name is not null").fetchone() == (0,)
-    after = drive(conn, maintenance.make_partitions(7, None, None))
+    after = make_partitions(conn)
     assert (after.made, after.more) == (0, False), "nothing is left to do until the days ahead are fewer"
 
 
 def test_writers_do_not_wait_while_a_large_overflow_is_proven(
     conn: psycopg.Connection[Any], database: str, unattended: date
 ) -> None:
-    assert drive(conn, maintenance.make_partitions(7, None, None)).more
+    assert make_partitions(conn).more
     with psycopg.connect(database) as writer:
         write = "insert into tarry.event (kind, at, queue) values ('leased', clock_timestamp(), 1)"
         writer.execute(write)
         conn.execute("begin")
-        assert drive(conn, maintenance.make_partitions(7, None, None)).more  # reads all of it
+        assert make_partitions(conn).more  # reads all of it
         held = "select count(*) from pg_locks where relation = 'tarry.event_overflow'::regclass and mode like '%%Exclusive' "
         stronger = held + "and pid = pg_backend_pid() and mode not in ('RowExclusiveLock', 'ShareUpdateExclusiveLock')"
         assert conn.execute(stronger).fetchone() == (0,)
@@ -260,7 +268,7 @@ def test_an_overflow_that_was_left_closed_is_opened_before_its_days_begin(
         "alter table tarry.event_overflow add constraint {} check (at < '1999-01-01' or at >= '2999-01-01') not valid"
     )
     conn.execute(check.format(sql.Identifier(name)))
-    drive(conn, maintenance.make_partitions(7, None, None))
+    make_partitions(conn)
     assert conn.execute("select name from tarry.journal_closed()").fetchone() in (None, (None,))
 
 

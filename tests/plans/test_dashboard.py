@@ -13,7 +13,7 @@ import pytest
 import tarry
 from tarry.core.analytics.port import AnalyticsQuery
 from tarry.core.journal.events import EventKind
-from tarry.core.rollups.model import WIDTHS
+from tarry.core.rollups.model import WIDTHS, RollupWindow
 from tarry.core.search.query import Search
 from tarry.storage.postgres._sync.runner import drive
 from tarry.storage.postgres.connections import configure
@@ -127,13 +127,13 @@ def test_messages_that_come_due_are_counted_within_a_bound(scene: Scene) -> None
 
 def test_what_a_chart_needs_is_summed_in_the_database(scene: Scene) -> None:
     """One row per point, or one histogram, of any number of queues and slices."""
-    window = (next(iter(WIDTHS)), scene.now - timedelta(minutes=10), scene.now + timedelta(minutes=1))
+    window = RollupWindow(next(iter(WIDTHS)), scene.now - timedelta(minutes=10), scene.now + timedelta(minutes=1))
     for name in ("other", "third"):
         scene.app.queue(name).offer("k", 1)
         scene.app.queue(name).try_poll()
     scene.app.store.run(scene.app.store.rollups.roll_up())
     names = ["many", "other", "third"]
-    rows = scene.run(scene.rollups.slices(*window, sum_of=names)).result
+    rows = scene.run(scene.rollups.slices(window, sum_of=names)).result
     assert len({row.start_at for row in rows}) == len(rows)
     assert sum(row.offered for row in rows) == MESSAGES + 2
 

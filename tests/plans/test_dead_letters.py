@@ -6,12 +6,13 @@ Plans are made on empty tables and kept: the worst moment, and the one at which 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import psycopg
 import pytest
 
+from tarry.core.clock import AuthorityClock
 from tarry.core.dead_letters.fingerprints import READ, fingerprint
 from tarry.core.dead_letters.redrive import (
     EVERY_LETTER,
@@ -23,12 +24,12 @@ from tarry.core.dead_letters.redrive import (
     RedriveState,
 )
 from tarry.core.messages.model import Counted
-from tarry.core.settings import QueueSettings
+from tarry.core.settings import QueueSettings, StoreSettings
 from tarry.storage.postgres._sync.runner import drive
 from tarry.storage.postgres.arrays import register_array_dumpers
 from tarry.storage.postgres.connections import KEYWORDS, configure
 from tarry.storage.postgres.dead_letters import statements as dead_statements
-from tarry.storage.postgres.maintenance import role as maintenance
+from tarry.storage.postgres.maintenance.role import PostgresMaintenance
 from tarry.storage.postgres.queues import statements as queue_statements
 from tarry.storage.postgres.statement import Statement, bind
 from tests.kit.clocks import START
@@ -37,6 +38,7 @@ from tests.plans.explaining import Plan, fresh, kept, prepare, undone
 from tests.plans.scenes import QUEUE, fill
 
 ROWS = 100_000
+MAINTENANCE = PostgresMaintenance(AuthorityClock(), StoreSettings())
 GROUPS = [fingerprint("exhausted", f"{'x' * i}") for i in range(10)]
 _FILL = """
     insert into tarry.dead_letter (version, queue, died_at, due_at, created_at, priority, attempt, reason, key, payload,
@@ -64,7 +66,7 @@ STATEMENTS: dict[str, Callable[[], Statement[Any]]] = {
     "groups": lambda: dead_statements.groups(QUEUE, 100, 1_000),
     "without fingerprint": lambda: bind("dead_letters/without_fingerprint", list, queue=None, limit=1_000, read=READ),
     "walk": lambda: dead_statements.walk(job()),
-    "sweep": lambda: maintenance.sweep(QUEUE, None, 100, None, None),
+    "sweep": lambda: cast("Any", next(MAINTENANCE.sweep(QUEUE, limit=100).start(True))),
 }
 BOUNDS = {
     "list": 10_000, "list a group": 10_000, "show": 1, "count": 1_001, "count a group": 1_001,

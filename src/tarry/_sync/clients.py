@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Generator, Sequence
 from datetime import timedelta
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, Unpack, cast
 
 from tarry._sync.handles import Handles
 from tarry.api._sync.api_keys import ApiKeys
@@ -17,6 +17,7 @@ from tarry.core import limits
 from tarry.core._sync.ports import Store
 from tarry.core.journal.events import EventKind
 from tarry.core.journal.positions import Gap, LiveEvent
+from tarry.core.messages.model import PollArguments, PollOptions
 from tarry.core.operation import Operation
 from tarry.core.settings import StoreSettings
 from tarry.edges.env import broker_from
@@ -35,9 +36,10 @@ class _RemoteQueue(Queue[P]):
     """The broker does the waiting: a poll that blocks is a request with a late response."""
 
     def poll_many(
-        self, n: int, timeout: timedelta | None = None, *, type: str | None = None, **options: Any
+        self, n: int, timeout: timedelta | None = None, **options: Unpack[PollArguments]
     ) -> list[Delivery[P]]:
-        until_s, chosen = _deadline_s(timeout), self._options(type, **options)
+        timeout, chosen = limits.check_timeout(timeout), PollOptions(consumer=self._consumer, **options)
+        until_s = math.inf if timeout is None else time.monotonic() + timeout.total_seconds()
         while True:
             poll = cast("HttpMessages", self._store.messages).poll(
                 self.name, limits.check_count(n), self._codec.decode, chosen, wait_for=_left(until_s)
@@ -46,11 +48,6 @@ class _RemoteQueue(Queue[P]):
             if deliveries or n <= 0 or not _left(until_s):
                 return deliveries
             time.sleep(_PAUSE_S)
-
-
-def _deadline_s(timeout: timedelta | None) -> float:
-    timeout = limits.check_timeout(timeout)
-    return math.inf if timeout is None else time.monotonic() + timeout.total_seconds()
 
 
 def _left(until_s: float) -> timedelta:

@@ -25,7 +25,7 @@ P = TypeVar("P")
 
 
 class Handles:
-    """What an app on a store and a client of a broker have in common. A context manager."""
+    """The handles of an app on a store, and of a client of a broker. A context manager."""
 
     _queue_type: type[Queue[Any]] = Queue
 

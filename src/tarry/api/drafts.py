@@ -1,4 +1,4 @@
-"""Converts a caller's messages, and changes of messages, to what a store accepts: validated before anything is stored."""
+"""Validates and encodes the messages of a caller, and changes of messages, before anything is stored."""
 
 import os
 import sys

@@ -15,7 +15,7 @@ from tarry.api.prefetch import Prefetched
 from tarry.api.waiting import wait_for
 from tarry.core import limits
 from tarry.core.codecs import Codec
-from tarry.core.messages.model import Conflict, Lease, Message, PollOptions, StoredMessage
+from tarry.core.messages.model import Conflict, Lease, Message, PollArguments, PollOptions, StoredMessage
 from tarry.core.messages.outcomes import Edited, Outcome
 from tarry.core.messages.retry import Retry
 from tarry.core.monotonic import elapsed_s
@@ -50,6 +50,7 @@ class AsyncQueue(Generic[P]):
         self._codec = codec
         self._timer = timer
         self._consumer = limits.check_consumer(consumer)
+        self._poll_options = PollOptions(consumer=self._consumer)
         self._drafter = Drafter(codec, store.settings.payload_limit)
 
     @property
@@ -93,42 +94,16 @@ class AsyncQueue(Generic[P]):
         """All or nothing, with one outcome per message in the given order."""
         return await self._store.run(self._messages.offer_many(self.name, self._drafter.draft_messages(messages)), conn)
 
-    async def try_poll(
-        self, *, type: str | None = None, lease_for: timedelta | None = None, conn: Any = None
-    ) -> AsyncDelivery[P] | None:
-        return next(iter(await self.try_poll_many(1, type=type, lease_for=lease_for, conn=conn)), None)
+    async def try_poll(self, *, conn: Any = None, **options: Unpack[PollArguments]) -> AsyncDelivery[P] | None:
+        return next(iter(await self.try_poll_many(1, conn=conn, **options)), None)
 
     async def try_poll_many(
-        self,
-        n: int,
-        *,
-        type: str | None = None,
-        lease_for: timedelta | None = None,
-        max_attempts: int | None = None,
-        lowest_first: bool = False,
-        conn: Any = None,
+        self, n: int, *, conn: Any = None, **options: Unpack[PollArguments]
     ) -> list[AsyncDelivery[P]]:
-        """Lease at most `n` messages that are deliverable now, by priority, due time and version.
-
-        `max_attempts` overrides the queue's, but not a message's own. `lowest_first` starts with the lowest priority."""
-        options = self._options(type, lease_for, max_attempts, lowest_first=lowest_first)
-        poll = self._messages.poll(self.name, limits.check_count(n), self._codec.decode, options)
-        return await self._leased(poll, conn)
-
-    def _options(
-        self,
-        type: str | None,
-        lease_for: timedelta | None = None,
-        max_attempts: int | None = None,
-        *,
-        lowest_first: bool = False,
-    ) -> PollOptions:
-        return PollOptions(
-            type=limits.check_type(type),
-            lease_for=None if lease_for is None else limits.check_lease_for(lease_for),
-            consumer=self._consumer,
-            max_attempts=limits.check_max_attempts(max_attempts),
-            lowest_first=lowest_first,
+        """Lease at most `n` messages that are deliverable now, by priority, due time and version."""
+        chosen = PollOptions(consumer=self._consumer, **options) if options else self._poll_options
+        return await self._leased(
+            self._messages.poll(self.name, limits.check_count(n), self._codec.decode, chosen), conn
         )
 
     async def _leased(self, poll: Operation[list[Lease[P]]], conn: Any) -> list[AsyncDelivery[P]]:
@@ -159,47 +134,38 @@ class AsyncQueue(Generic[P]):
             if lease_ids := [lease.lease_id for lease in await task]:
                 await self.leases.release(lease_ids)
 
-    async def poll(
-        self, timeout: timedelta | None = None, *, type: str | None = None, lease_for: timedelta | None = None
-    ) -> AsyncDelivery[P] | None:
+    async def poll(self, timeout: timedelta | None = None, **options: Unpack[PollArguments]) -> AsyncDelivery[P] | None:
         """Wait for a message. None if `timeout` passes without one; without a timeout it waits forever."""
-        return next(iter(await self.poll_many(1, timeout, type=type, lease_for=lease_for)), None)
+        return next(iter(await self.poll_many(1, timeout, **options)), None)
 
     async def poll_many(
-        self,
-        n: int,
-        timeout: timedelta | None = None,
-        *,
-        type: str | None = None,
-        lease_for: timedelta | None = None,
-        max_attempts: int | None = None,
-        lowest_first: bool = False,
+        self, n: int, timeout: timedelta | None = None, **options: Unpack[PollArguments]
     ) -> list[AsyncDelivery[P]]:
         """Wait for at least one message, and lease what is deliverable, at most `n`."""
         timeout = limits.check_timeout(timeout)
         if limits.check_count(n) <= 0:
             return []
-        options = self._options(type, lease_for, max_attempts, lowest_first=lowest_first)
+        chosen = PollOptions(consumer=self._consumer, **options) if options else self._poll_options
         return await wait_for(
             self._store.wakeup.wait_queue,
-            WaitKey(self.name, options.type),
+            WaitKey(self.name, chosen.type),
             timeout,
-            poll=lambda: self._leased(self._messages.poll(self.name, n, self._codec.decode, options), None),
+            poll=lambda: self._leased(self._messages.poll(self.name, n, self._codec.decode, chosen), None),
             announce=lambda sleep_for: self._store.run(
-                self._store.wakeup.announce(self.name, sleep_for=sleep_for, type=options.type)
+                self._store.wakeup.announce(self.name, sleep_for=sleep_for, type=chosen.type)
             ),
         )
 
     async def consume(
-        self, *, prefetch: int | None = None, type: str | None = None, lease_for: timedelta | None = None
+        self, *, prefetch: int | None = None, **options: Unpack[PollArguments]
     ) -> AsyncIterator[AsyncDelivery[P]]:
         """Yield deliveries forever, leased `prefetch` at a time; by default as many as the loop handles in 50 ms, at most
-        20. Unyielded ones are released when the loop ends."""
+        50. Unyielded ones are released when the loop ends."""
         size = None if prefetch is None else limits.check_count(prefetch, "prefetch")
         held: Prefetched[AsyncDelivery[P]] = Prefetched(size)
         try:
             while True:
-                deliveries = await self.poll_many(held.size, type=type, lease_for=lease_for)
+                deliveries = await self.poll_many(held.size, **options)
                 # Not since the start of the wait, which may be long ago.
                 held.fill(deliveries, deliveries[0].polled_s, self._timer())
                 while (delivery := held.take(self._timer())) is not None:

@@ -3,19 +3,36 @@
 import builtins
 import dataclasses
 from collections.abc import AsyncIterator, Iterable
-from typing import Any
+from datetime import timedelta
+from typing import Any, TypedDict, Unpack
 
 from tarry.api import transfer
 from tarry.api.transfer import BadLine, Exporting, Imported, Importing, OnBad
 from tarry.api.validation import checked_text
 from tarry.core import limits
 from tarry.core.errors import InvalidInput, TarryError
+from tarry.core.journal.events import JournalLevel
 from tarry.core.messages.model import Counts
+from tarry.core.messages.retry import Retry
 from tarry.core.ports import AsyncStore
 from tarry.core.settings import QueueInfo, QueueSettings
 
 
-def checked(changes: dict[str, Any]) -> QueueSettings:
+class QueueChanges(TypedDict, total=False):
+    """Settings of a queue that an edit changes; absent ones stay."""
+
+    lease_for: timedelta
+    max_attempts: int | None
+    retry: Retry
+    journal: JournalLevel
+    retention_for: timedelta
+    target_lag_for: timedelta
+    max_depth: int | None
+    description: str | None
+    handler_max_attempts: int | None
+
+
+def checked(changes: QueueChanges) -> QueueSettings:
     """Validated changes. Each setting is valid or not independently of the others."""
     try:
         return QueueSettings(**changes)
@@ -52,7 +69,7 @@ class AsyncQueues:
     async def list(self, *, conn: Any = None) -> builtins.list[QueueInfo]:
         return await self._store.run(self._role.infos(), conn)
 
-    async def edit(self, name: str, *, conn: Any = None, **changes: Any) -> QueueInfo:
+    async def edit(self, name: str, *, conn: Any = None, **changes: Unpack[QueueChanges]) -> QueueInfo:
         """Change the settings named, for example `edit("orders", lease_for=timedelta(minutes=2))`."""
         limits.check_queue_name(name)
         return await self._store.run(self._role.edit(name, checked(changes), only=frozenset(changes)), conn=conn)

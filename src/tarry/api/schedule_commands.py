@@ -20,7 +20,7 @@ TRIES = 20
 
 
 class Current(NamedTuple):
-    """What a change of a schedule is computed from."""
+    """The values from which a change of a schedule is computed."""
 
     name: str
     state: ScheduleState | None

@@ -175,7 +175,7 @@ class Importing:
         return self._batch[0][0] if self._batch else len(self._outcomes)
 
     def failed(self, error: TarryError) -> None:
-        error.add_note(f"what came up to line {self.stored_lines:,} is stored; what follows is not")
+        error.add_note(f"the lines up to {self.stored_lines:,} are stored; those after it are not")
 
     def outcomes(self) -> Iterator[str]:
         """The outcome of each line."""

@@ -28,7 +28,7 @@ def checked_lease_ids(lease_ids: Sequence[LeaseId]) -> Sequence[LeaseId]:
     for lease_id in lease_ids:
         if not isinstance(lease_id, LeaseId):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidInput(
-                f"what is settled is a LeaseId, not {type(lease_id).__name__}", hint="give delivery.lease_id"
+                f"messages are settled by a LeaseId, not {type(lease_id).__name__}", hint="give delivery.lease_id"
             )
         limits.check_key(lease_id.key)
         if not isinstance(lease_id.token, UUID):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -40,10 +40,13 @@ def checked_failures(failures: Sequence[Failure]) -> Sequence[Failure]:
     for failure in failures:
         if not isinstance(failure, Failure):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidInput(
-                f"what failed is a Failure, not {type(failure).__name__}", hint="give Failure(delivery.lease_id, error)"
+                f"a nack takes Failure values, not {type(failure).__name__}",
+                hint="give Failure(delivery.lease_id, error)",
             )
         checked_text(failure.error, "error")
         if failure.after is not None:
             limits.check_delay(failure.after)
+        if failure.due_at is not None:
+            limits.check_instant(failure.due_at, "due_at")
     checked_lease_ids([failure.lease_id for failure in failures])
     return failures

@@ -33,7 +33,7 @@ def codec_for(payload_type: type[P] | None = None) -> Codec[P]:
     if payload_type is None or payload_type in (object, Any):
         return cast("Codec[P]", PLAIN)
     if payload_type is bytes:
-        return cast("Codec[P]", Codec(_encode_bytes, _decode_bytes))
+        return cast("Codec[P]", Codec(_encode_bytes, lambda data, content_type: data))
     if payload_type is str:
         return cast("Codec[P]", Codec(_encode_text, _decode_text))
     if hasattr(payload_type, "model_validate_json"):
@@ -53,10 +53,6 @@ def _encode_bytes(value: bytes) -> tuple[bytes, str | None]:
     if not isinstance(value, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidPayload(f"this queue carries bytes, not {type(value).__name__}")
     return value, BYTES
-
-
-def _decode_bytes(data: bytes, content_type: str | None) -> bytes:
-    return data
 
 
 def _encode_text(value: str) -> tuple[bytes, str | None]:
@@ -99,7 +95,7 @@ def _typed_codec(payload_type: type[P]) -> Codec[P]:
 
 @lru_cache(maxsize=256)
 def _check_type(payload_type: Any) -> None:
-    """Reject plain classes, also inside of other types: msgspec would find out at the first message."""
+    """Reject plain classes, also inside of other types: msgspec would reject them at the first message only."""
 
     def refuse(plain: type[Any]) -> Any:
         raise TypeError(f"{plain.__name__} is a plain class, whose fields are not known")

@@ -1,4 +1,4 @@
-"""Parsers for durations and instants. Errors quote the text and list the accepted forms."""
+"""Parsers and formatters of durations and instants. Errors quote the text and list the accepted forms."""
 
 import re
 from collections.abc import Sequence
@@ -22,6 +22,9 @@ _ISO_TIME: Units = (("H", "hours"), ("M", "minutes"), ("S", "seconds"))
 _INSTANT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?(?P<zone>.*)")
 _ZONE = re.compile(r"[Zz]|[+-][0-9]{2}:[0-9]{2}")
 
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
+_FINEST = ((86_400, 3_600), (3_600, 60))
+"""From this many seconds on, round to this many seconds."""
 DURATIONS = "write it like 90s, 15m, 2h, 1h30m, 1d, PT15M, or as plain seconds"
 INSTANTS = "write it like 2030-01-31T18:00:00Z or 2030-01-31T18:00:00+02:00, or +10m for ten minutes from now"
 
@@ -73,6 +76,33 @@ def exact(at: datetime | None) -> str | None: ...
 def exact(at: datetime | None) -> str | None:
     """Format an instant by RFC 3339, in UTC and to the microsecond."""
     return None if at is None else at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def length(span: timedelta) -> str:
+    """A duration in a form that `duration` parses: 1h30m, 1.5s, 250ms."""
+    micros = span // timedelta(microseconds=1)
+    if micros < 0:
+        return "-" + length(-span)
+    whole, rest = divmod(micros, 1_000_000)
+    if whole == 0 and rest:
+        return f"{rest / 1_000:g}ms"
+    text = ""
+    for size, unit in _UNITS:
+        count, whole = divmod(whole, size)
+        text += f"{count}{unit}" if count else ""
+    seconds = f"{whole + rest / 1_000_000:.6f}".rstrip("0").rstrip(".")
+    return text if text and seconds == "0" else f"{text}{seconds}s"
+
+
+def roughly(span: timedelta) -> str:
+    """The two leading units of a duration: 3h12m rather than 3h12m7.25s."""
+    seconds = abs(span).total_seconds()
+    if seconds < 1:
+        return f"{round(seconds * 1000)}ms"
+    if seconds < 10:
+        return f"{seconds:.1f}".removesuffix(".0") + "s"
+    finest = next((finest for size, finest in _FINEST if seconds >= size), 1)
+    return length(timedelta(seconds=round(seconds / finest) * finest))
 
 
 def _stripped(text: str, name: str, what: str, hint: str) -> str:

@@ -7,13 +7,16 @@ TarryError
 ├── UnknownSchedule         no schedule has this name                                    (also a LookupError)
 ├── UnknownRedrive          no redrive job has this number                               (also a LookupError)
 ├── InvalidState            not possible in this state (exists, not empty, leased)
-│   └── LockTimeout         … because another transaction held a lock for too long: retry
+│   ├── LockTimeout         … because another transaction held a lock for too long: retry
+│   └── QueueFull           … because the queue has `max_depth` messages: nothing was stored, offer later
 ├── StoreUnavailable        the database could not be reached, after all retries         (also a ConnectionError)
 ├── CommitLost              PostgreSQL replied to COMMIT with ROLLBACK: nothing was stored
 ├── SchemaMismatch          the tables are missing, older or newer than this version of Tarry
 ├── UnsafeDatabase          the settings of the database could lose accepted messages
 └── EmbeddedError           the embedded PostgreSQL cannot be started
 """
+
+from typing import Self
 
 
 class TarryError(Exception):
@@ -51,10 +54,27 @@ class UnknownRedrive(TarryError, LookupError):
         self.job = job
 
 
-class InvalidState(TarryError): ...
+class InvalidState(TarryError):
+    @classmethod
+    def queue_exists(cls, name: str) -> Self:
+        return cls(f"there is a queue named {name!r} already", hint="choose another name")
+
+    @classmethod
+    def queue_not_empty(cls, name: str, live: int, dead: int) -> Self:
+        return cls(
+            f"queue {name!r} is not empty: {live:,} live and {dead:,} dead messages",
+            hint="drop and purge them first, or force the deletion",
+        )
 
 
 class LockTimeout(InvalidState): ...
+
+
+class QueueFull(InvalidState):
+    @classmethod
+    def of(cls, name: str, max_depth: int) -> "QueueFull":
+        detail = f"queue {name!r} has its max_depth of {max_depth:,}, so nothing was stored"
+        return cls(detail, hint="offer again when consumers have caught up, or raise max_depth")
 
 
 class StoreUnavailable(TarryError, ConnectionError): ...

@@ -18,6 +18,8 @@ PAYLOAD_BYTES = 256 * 1024
 HEADER_BYTES = 8 * 1024
 JSON_DEPTH = 64
 MAX_ATTEMPTS = 1_000_000
+MAX_DEPTH = 1_000_000
+DESCRIPTION_LENGTH = 500
 ERROR_LENGTH = 8_000
 PURGE_CONFIRMATION = "Yes, please, I know what I'm doing!"
 
@@ -36,6 +38,8 @@ def check_existing_queue_name(name: object) -> str:
 
 
 def check_key(key: object) -> str:
+    if type(key) is str and 0 < len(key) <= KEY_LENGTH and key.isascii() and "\x00" not in key:
+        return key  # in one call: this is done for every message
     return check_text(key, "a key", KEY_LENGTH)
 
 
@@ -81,6 +85,14 @@ def check_lease_for(lease_for: object) -> timedelta:
     if not SHORTEST_LEASE <= lease_for <= LONGEST_LEASE:
         raise InvalidInput(f"lease_for must be between 1 second and 12 hours, not {lease_for}")
     return lease_for
+
+
+def check_max_depth(max_depth: object) -> int | None:
+    if max_depth is None:
+        return None
+    if not isinstance(max_depth, int) or isinstance(max_depth, bool) or not 1 <= max_depth <= MAX_DEPTH:
+        raise InvalidInput(f"max_depth is a whole number from 1 to {MAX_DEPTH:,}, or None, not {max_depth!r:.120}")
+    return max_depth
 
 
 def check_max_attempts(max_attempts: object) -> int | None:

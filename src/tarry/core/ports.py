@@ -1,4 +1,4 @@
-"""What the rest of Tarry requires of a store: its roles, and how their operations are run. `tests/contracts` checks it."""
+"""The interface of a store: its roles, and how their operations are run. `tests/contracts` checks it."""
 
 import builtins
 from collections.abc import Callable, Mapping, Sequence
@@ -51,6 +51,7 @@ from tarry.core.rollups.model import (
     Measure,
     QueueSlice,
     RolledUp,
+    RollupWindow,
     Standing,
     TimeBucket,
 )
@@ -114,7 +115,7 @@ class MessagesRole(Protocol):
     def edit(
         self, queue: str, key: str, edit: Edit, *, version: int | None = None, force: bool = False
     ) -> Operation[Edited]:
-        """Store a new version, whose attempts go on counting. A lease on the old version is void; one that has not expired
+        """Store a new version with the same number of attempts. A lease on the old version is void; one that has not expired
         must be forced, and then its attempt does not count, as with a release. `version`: only if it is still this one."""
         ...
 
@@ -339,44 +340,25 @@ class MaintenanceRole(Protocol):
 
 
 class RollupsRole(Protocol):
-    """Rollups of the journal, for dashboards. Reads are of one width (`rollups.model.WIDTHS`), between two instants, of one
-    queue or of all; at most `MOST_ROWS` rows."""
+    """Rollups of the journal, for dashboards. A read returns at most `MOST_ROWS` rows."""
 
     def roll_up(self) -> Operation[RolledUp]:
         """Add new events to their slices, each event once, a bounded number of transactions at a time. Any number of
         processes may call it: one works, the others do not wait."""
         ...
 
-    def slices(
-        self,
-        width: timedelta,
-        since: datetime,
-        until: datetime,
-        *,
-        queue: str | None = None,
-        sum_of: Sequence[str] | None = None,
-    ) -> Operation[list[QueueSlice]]:
+    def slices(self, window: RollupWindow, *, sum_of: Sequence[str] | None = None) -> Operation[list[QueueSlice]]:
         """`sum_of`: the sums over these queues instead, under the name ""."""
         ...
 
     def times(
-        self,
-        measure: Measure,
-        width: timedelta,
-        since: datetime,
-        until: datetime,
-        *,
-        queue: str | None = None,
-        sum_of: Sequence[str] | None = None,
-        whole: bool = False,
+        self, measure: Measure, window: RollupWindow, *, sum_of: Sequence[str] | None = None, whole: bool = False
     ) -> Operation[list[TimeBucket]]:
         """`sum_of`: as for slices; `whole`: one histogram of the whole window, as if it were one slice."""
         ...
 
-    def consumers(
-        self, width: timedelta, since: datetime, until: datetime, *, queue: str | None = None
-    ) -> Operation[list[ConsumerSlice]]:
-        """`width`: one of `rollups.model.CONSUMER_WIDTHS`."""
+    def consumers(self, window: RollupWindow) -> Operation[list[ConsumerSlice]]:
+        """Its width is one of `rollups.model.CONSUMER_WIDTHS`."""
         ...
 
     def standings(self, *, limit: int = 1_000, queue: str | None = None) -> Operation[list[Standing]]:
@@ -397,7 +379,7 @@ class RollupsRole(Protocol):
         ...
 
     def redrive_outcome(self, job: int, *, limit: int = 10_000) -> Operation[RedriveOutcome]:
-        """What became of what a redrive job has revived, read from at most `limit` dead letters and live messages."""
+        """How the messages that a redrive job revived ended, read from at most `limit` dead letters and live messages."""
         ...
 
     def recent_ticks(self, schedules: Sequence[str], until: datetime, *, limit: int) -> Operation[list[TickRecord]]:
@@ -425,7 +407,7 @@ class SearchRole(Protocol):
         ...
 
     def journal_since(self) -> Operation[datetime | None]:
-        """The beginning of the oldest day in the journal: what was before is in the archive only. None: not known."""
+        """The beginning of the oldest day in the journal: older events are in the archive only. None: not known."""
         ...
 
     def start_bulk(

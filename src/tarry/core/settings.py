@@ -24,12 +24,21 @@ class QueueSettings:
     """How long the archive keeps this queue's history."""
     target_lag_for: timedelta = timedelta(seconds=60)
     """How late a delivery may be before the queue counts as slow."""
+    max_depth: int | None = None
+    """Live messages from which on offers of new keys are refused (`QueueFull`). None: no limit."""
+    description: str | None = None
+    handler_max_attempts: int | None = None
+    """Recorded by workers, for people: the limit of their handlers, which precedes `max_attempts`."""
 
     def __post_init__(self) -> None:
         limits.check_lease_for(self.lease_for)
         limits.check_max_attempts(self.max_attempts)
+        limits.check_max_attempts(self.handler_max_attempts)
         limits.check_delay(self.retention_for, "retention_for")
         limits.check_delay(self.target_lag_for, "target_lag_for")
+        limits.check_max_depth(self.max_depth)
+        if self.description is not None:
+            limits.check_text(self.description, "a description", limits.DESCRIPTION_LENGTH)
         if not isinstance(self.journal, JournalLevel):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidInput(f"journal must be a JournalLevel (off, events, payloads), not {self.journal!r:.120}")
         if not isinstance(self.retry, Retry):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -50,6 +59,8 @@ class QueueInfo:
     name: str
     settings: QueueSettings
     created_at: datetime
+    updated_at: datetime
+    """When its settings, its name or its pause changed last."""
     paused_at: datetime | None = None
     paused_reason: str | None = None
 

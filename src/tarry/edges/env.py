@@ -1,10 +1,16 @@
 """All environment variables that Tarry reads."""
 
 import os
+import re
 from collections.abc import Mapping, MutableMapping
+
+from tarry.core.errors import InvalidInput
 
 _SQLALCHEMY = frozenset({"postgresql+psycopg", "postgresql+psycopg_async"})
 _REDIS = frozenset({"redis", "rediss", "redis+cluster", "rediss+cluster"})
+_SCHEMA = re.compile(r"(?:(?<=[?&\s])|^)schema=([^&\s]*)")
+_OPTIONS = re.compile(r"(?:(?<=[?&\s])|^)options\s*=")
+_SCHEMA_NAME = re.compile(r"(?!pg_|information_schema$)[a-z_][a-z0-9_]{0,39}")
 WORKER_PARENT = "TARRY_WORKER_PARENT"
 """Descriptor of the pipe by which the processes of `tarry worker` notice that their parent has ended."""
 
@@ -15,10 +21,26 @@ def worker_parent_from(environ: MutableMapping[str, str] = os.environ) -> int | 
     return None if text is None else int(text)
 
 
-def libpq_dsn(dsn: str) -> str:
-    """Without the driver that addresses of SQLAlchemy name: `postgresql+psycopg://…`."""
+def libpq_dsn(dsn: str, schema: str | None = None) -> str:
+    """Without the driver that addresses of SQLAlchemy name: `postgresql+psycopg://…`. The schema of `…?schema=tenant`, or the
+    one given, becomes an option of libpq, so that every program can use the address."""
     scheme, separator, rest = dsn.partition("://")
-    return f"postgresql://{rest}" if separator and scheme in _SQLALCHEMY else dsn
+    if scheme in _REDIS:
+        return dsn
+    dsn = f"postgresql://{rest}" if separator and scheme in _SQLALCHEMY else dsn
+    names = [*([] if schema is None else [schema]), *_SCHEMA.findall(dsn)]
+    if not names:
+        return dsn
+    # Checked before it becomes a part of the address: it could contain further keywords, such as another host.
+    if len(names) > 1 or not _SCHEMA_NAME.fullmatch(names[0]) or _OPTIONS.search(dsn):
+        raise InvalidInput(
+            f"schema={names[0]!r:.60} cannot be used in this address",
+            hint="one schema, up to 40 of a-z, 0-9 and _, not beginning with a digit or pg_; and the address has no options",
+        )
+    option = f"options=-ctarry.schema{'%3D' if separator else '='}{names[0]}"
+    if schema is None:
+        return _SCHEMA.sub(option, dsn)
+    return f"{dsn}{' ' if not separator else '&' if '?' in dsn else '?'}{option}"
 
 
 def dsn_from(environ: Mapping[str, str] = os.environ) -> str | None:
@@ -31,12 +53,21 @@ def dsn_from(environ: Mapping[str, str] = os.environ) -> str | None:
 def redis_url_from(dsn: str | None, environ: Mapping[str, str] = os.environ) -> str | None:
     """The DSN, or that of the environment, if it is one of Redis; None: it is one of PostgreSQL."""
     named = dsn_from(environ) if dsn is None else dsn
-    return named if isinstance(named, str) and named.partition("://")[0] in _REDIS else None
+    if not isinstance(named, str) or named.partition("://")[0] not in _REDIS:
+        return None
+    if _SCHEMA.search(named):
+        raise no_schema_on_redis()
+    return named
+
+
+def no_schema_on_redis() -> InvalidInput:
+    return InvalidInput("a schema is one of PostgreSQL, and this is an address of Redis", hint="redis://host/1")
 
 
 def listen_dsn_from(dsn: str, environ: Mapping[str, str] = os.environ) -> str | None:
     """TARRY_LISTEN_DSN, the DSN for LISTEN, if `dsn` is the database of the environment."""
-    return environ.get("TARRY_LISTEN_DSN") or None if dsn == dsn_from(environ) else None
+    listen_dsn = environ.get("TARRY_LISTEN_DSN")
+    return libpq_dsn(listen_dsn) if listen_dsn and libpq_dsn(dsn) == dsn_from(environ) else None
 
 
 def broker_from(environ: Mapping[str, str] = os.environ) -> tuple[str, str | None]:

@@ -1,4 +1,4 @@
-"""Schedules in words: what their times mean, how they handle trouble, and how they are doing."""
+"""Schedules in words: their times, their policies, and their state."""
 
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
@@ -43,7 +43,7 @@ def clock(schedule: Schedule) -> str:
 
 
 def note(schedule: Schedule, fire: Fire) -> str:
-    """What is unusual about a coming tick."""
+    """Remarks about a coming tick: a verdict, a change of the clock, another due time."""
     notes: list[str] = []
     if fire.verdict is not None and fire.verdict.value != "planned":
         notes.append(fire.verdict.value)

@@ -1,6 +1,5 @@
 """All queues at once, as a dashboard shows them: read from rollups and capped counts, in a fixed number of statements."""
 
-import asyncio
 import logging
 import time
 from collections import defaultdict
@@ -12,7 +11,8 @@ from typing import TypeVar
 from tarry.core.errors import TarryError
 from tarry.core.ports import AsyncStore
 from tarry.core.rollups.health import JUDGED_FOR, Lag, QueueHealth, judge
-from tarry.core.rollups.model import ConsumerSlice, Measure, QueueSlice, TimeBucket, summed
+from tarry.core.rollups.model import ConsumerSlice, Measure, QueueSlice, RollupWindow, TimeBucket, summed
+from tarry.services.shared_result import SharedResult
 
 MINUTE = timedelta(minutes=1)
 SPARK_FOR = timedelta(minutes=30)
@@ -32,15 +32,7 @@ class RollUps:
 
     def __init__(self, store: AsyncStore) -> None:
         self._store = store
-        self._done_at = float("-inf")
-        self._running: asyncio.Task[None] | None = None
-
-    async def fresh(self) -> None:
-        if time.monotonic() < self._done_at + _FRESH_S:
-            return
-        if self._running is None:
-            self._running = asyncio.create_task(self._roll_up(), name="tarry-roll-up")
-        await asyncio.shield(self._running)
+        self.fresh = SharedResult(self._roll_up, _FRESH_S)
 
     async def _roll_up(self) -> None:
         try:
@@ -48,10 +40,8 @@ class RollUps:
             while not (await self._store.run(self._store.rollups.roll_up())).complete and time.monotonic() < until:
                 pass
         except TarryError as error:
-            # A standby, or a role that may only read: what a sweeper has rolled up is shown.
+            # A standby, or a role that may only read: pages show the rollups that a sweeper has made.
             _log.info("the rollups were not updated: %s", error)
-        finally:
-            self._done_at, self._running = time.monotonic(), None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,9 +79,10 @@ async def queue_rows(
     infos = {info.name: info for info in await store.run(store.queues.infos())}
     count_to = COUNTED if queue else max(_LEAST_COUNTED, COUNTED // max(1, len(infos)))
     standings = await store.run(store.rollups.standings(limit=count_to, queue=queue))
-    slices = _by_queue(await store.run(store.rollups.slices(MINUTE, since, until, queue=queue)))
-    lags = _by_queue(await store.run(store.rollups.times(Measure.LAG, MINUTE, lately, until, queue=queue, whole=True)))
-    consumers = _by_queue(await store.run(store.rollups.consumers(MINUTE, lately, until, queue=queue)))
+    slices = _by_queue(await store.run(store.rollups.slices(RollupWindow(MINUTE, since, until, queue))))
+    judged = RollupWindow(MINUTE, lately, until, queue)
+    lags = _by_queue(await store.run(store.rollups.times(Measure.LAG, judged, whole=True)))
+    consumers = _by_queue(await store.run(store.rollups.consumers(judged)))
     rows: list[QueueRow] = []
     for standing in standings:
         name = standing.queue
@@ -111,17 +102,25 @@ async def time_series(
     starts: Sequence[datetime],
     width: timedelta,
     rows: Sequence[QueueRow],
+    names: Sequence[str] | None = None,
+    *,
+    until: datetime | None = None,
 ) -> TimeSeries:
-    """The sums over the queues of `rows` at each of `starts`."""
-    names = [row.name for row in rows]
-    since, until = starts[0], starts[-1] + width
-    slices = await store.run(store.rollups.slices(width, since, until, sum_of=names))
-    buckets = await store.run(store.rollups.times(Measure.LAG, width, since, until, sum_of=names))
+    """The sums over the queues of `rows` at each of `starts`. `names`: over these, if there are more queues than rows.
+    `until`: now, if the last point ended before: depths are counted back from those of `rows`."""
+    names = [row.name for row in rows] if names is None else names
+    end = starts[-1] + width
+    window = RollupWindow(width, starts[0], end)
+    slices = await store.run(
+        store.rollups.slices(window._replace(until=end if until is None else until + width), sum_of=names)
+    )
+    buckets = await store.run(store.rollups.times(Measure.LAG, window, sum_of=names))
     by_start: dict[datetime, list[TimeBucket]] = defaultdict(list)
     for bucket in buckets:
         by_start[bucket.start_at].append(bucket)
     sums = {row.start_at: row for row in slices}
     ordered = [sums.get(start) or QueueSlice("", start) for start in starts]
+    later = [row for row in slices if row.start_at >= end]
     standings = [row.health.standing for row in rows]
     live_totals = [standing.live_total for standing in standings]
     dead_totals = [standing.dead_total for standing in standings]
@@ -130,8 +129,8 @@ async def time_series(
         slices=ordered,
         lags=[Lag.of(summed(by_start[start])) for start in starts],
         buckets=buckets,
-        live=_backwards(live_totals, [row.live_delta for row in ordered]),
-        dead=_backwards(dead_totals, [row.dead_delta for row in ordered]),
+        live=_backwards(live_totals, [row.live_delta for row in (*ordered, *later)])[: len(ordered)],
+        dead=_backwards(dead_totals, [row.dead_delta for row in (*ordered, *later)])[: len(ordered)],
     )
 
 

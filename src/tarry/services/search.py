@@ -7,7 +7,7 @@ from tarry.core.analytics.port import AnalyticsQuery
 from tarry.core.dead_letters.redrive import DeadFilter, DeadPosition
 from tarry.core.errors import InvalidInput
 from tarry.core.journal.events import Event, EventKind
-from tarry.core.messages.model import Counted, DeadLetter, MessagePosition
+from tarry.core.messages.model import Counted, MessagePosition
 from tarry.core.messages.states import State
 from tarry.core.ports import AsyncStore
 from tarry.core.search.hits import Hit
@@ -86,7 +86,9 @@ async def _dead(
     where = DeadFilter(type=search.type, key_prefix=search.key or search.key_prefix)
     before = None if after is None else DeadPosition(*after)
     letters = await store.run(store.dead_letters.list(queues[0], where=where, limit=READ, before=before))
-    matching = [letter for letter in letters if _admits(search, letter)]
+    matching = [
+        letter for letter in letters if search.admits_payload(letter.payload) and search.admits(Hit.of_dead(letter))
+    ]
     rows = matching[:limit]
     last = rows[-1] if len(rows) < len(matching) else letters[-1] if len(letters) == READ else None
     return Hits(
@@ -107,7 +109,8 @@ async def _done(store: AsyncStore, search: Search, queues: Sequence[str], limit:
         return Hits(rows=[Hit.of_done(event) for event in rows], scanned=len(events), complete=True)
     if search.queue is not None and not queues:
         return Hits(rows=[], scanned=0, complete=True)
-    query = AnalyticsQuery(queue=search.queue, after=after, limit=EVENTS if _narrows(search) else limit)
+    narrows = search != Search(queue=search.queue, state=search.state, consumer=search.consumer)
+    query = AnalyticsQuery(queue=search.queue, after=after, limit=EVENTS if narrows else limit)
     page = await store.run(store.analytics.events(query, kinds=[EventKind.ACKED], consumer=search.consumer))
     rows = [event for event in page.rows if _is_done(search, event, queues)]
     return Hits(
@@ -118,15 +121,7 @@ async def _done(store: AsyncStore, search: Search, queues: Sequence[str], limit:
     )
 
 
-def _narrows(search: Search) -> bool:
-    return search != Search(queue=search.queue, state=search.state, consumer=search.consumer)
-
-
 def _is_done(search: Search, event: Event, queues: Sequence[str]) -> bool:
     """Events have no type and no time of creation, so those terms match nothing."""
     is_ack = event.kind is EventKind.ACKED and event.queue in queues and event.key is not None
     return is_ack and search.admits(Hit.of_done(event))
-
-
-def _admits(search: Search, letter: DeadLetter[bytes]) -> bool:
-    return search.admits_payload(letter.payload) and search.admits(Hit.of_dead(letter))

@@ -237,7 +237,7 @@ class Sweeper:
             _log.warning("sweeper: the journal was not pruned: %s", error)
 
     async def _roll_up(self, report: SweepReport) -> None:
-        """Add the journal to its rollups: a sweeper that was away for long catches up in several rounds."""
+        """Add the journal to its rollups: after a long time without a sweeper it catches up in several rounds."""
         until, is_complete = self._timer() + self._settings.work_for.total_seconds(), False
         while not is_complete and self._timer() < until:
             events, is_complete = await self._store.run(self._store.rollups.roll_up())

@@ -1,4 +1,4 @@
-"""What the structs of all entities share: conversion from and to core values, validation, field types."""
+"""The base of all wire structs: conversion from and to core values, validation, field types."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def data_of(value: Any) -> Any:
     if hasattr(value, "as_data"):
         return value.as_data()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: data_of(getattr(value, field.name)) for field in dataclasses.fields(cast("Any", value))}
+        return {name: data_of(getattr(value, name)) for name in shown_fields(type(value))}
     if isinstance(value, tuple) and hasattr(cast("Any", value), "_asdict"):
         return data_of(cast("Any", value)._asdict())
     if isinstance(value, Mapping):
@@ -53,6 +53,12 @@ def data_of(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if isinstance(value, (str, int, float, Struct)) else str(value)
+
+
+@cache
+def shown_fields(kind: type[Any]) -> tuple[str, ...]:
+    """The fields of a dataclass without those that its `repr` hides: secrets, and fields for the store only."""
+    return tuple(field.name for field in dataclasses.fields(kind) if field.repr)
 
 
 def same_fields(value: Any, kind: type[Any], *without: str) -> dict[str, Any]:

@@ -24,7 +24,6 @@ from tarry.wire.base import (
     same_fields,
 )
 from tarry.wire.payload import MessageFields
-from tarry.wire.queues import Count
 
 Versions = Annotated[list[Version], Meta(min_length=1, max_length=MOST)]
 Fingerprint = Annotated[str, Meta(max_length=100)]
@@ -65,6 +64,7 @@ class StartRedriveRequest(Request):
 
 
 class DeadLetter(MessageFields, kw_only=True):
+    created_at: At
     died_at: At
     reason: str
     error: str | None
@@ -80,53 +80,18 @@ class DeadLetters(Page, kw_only=True):
     dead_letters: list[DeadLetter]
 
 
-class DeadGroup(Response):
-    fingerprint: str
-    reason: str
-    pattern: Annotated[str, Meta(description="The error without its particulars.")]
-    count: Count
-    first_died_at: At
-    last_died_at: At
-    example: Annotated[int, Meta(description="The version of the newest one.")]
-    example_key: str
-    error: str | None
-    types: list[str]
-    fewest_attempts: int
-    most_attempts: int
-
-    def core(self) -> redrive.DeadGroup:
-        return self.as_core(redrive.DeadGroup, count=self.count.core())
-
-
 class DeadGroups(Response):
-    groups: list[DeadGroup]
-
-
-class Matching(Response):
-    letters: Count
-    blocked: Annotated[int, Meta(description="Those whose key is live again: they would stay dead.")]
-
-    def core(self) -> redrive.Matching:
-        return redrive.Matching(self.letters.core(), self.blocked)
-
-
-class DeadChoice(Response):
-    fingerprint: str | None
-    type: str | None
-    key_prefix: str | None
-    died_from: At | None
-    died_to: At | None
-    versions: list[int] | None
+    groups: list[redrive.DeadGroup]
 
 
 class Redrive(Response):
     id: int
     queue: str
-    where: DeadChoice
+    where: DeadFilter
     state: Literal["running", "paused", "cancelled", "done", "failed"]
     phase: Literal["canary", "verdict", "rest"]
     share: Annotated[float, Meta(description="Progress, from 0 to 1.")]
-    total: Annotated[Count, Meta(description="Matches when it began.")]
+    total: Annotated[model.Counted, Meta(description="Matches when it began.")]
     redriven: int
     skipped: Annotated[int, Meta(description="Still dead, because their keys were live.")]
     rate: float | None
@@ -144,7 +109,7 @@ class Redrive(Response):
     ended_at: At | None
 
     def core(self) -> redrive.RedriveJob:
-        return self.as_core(redrive.RedriveJob, total=self.total.core())
+        return self.as_core(redrive.RedriveJob)
 
 
 class Redrives(Response):

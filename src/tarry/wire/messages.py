@@ -256,11 +256,12 @@ class Settle(SettleRequest):
 class Nack(Settle):
     error: ErrorText | None = None
     after: Duration | None = None
+    at: Instant | None = None
 
     @classmethod
     def of_failure(cls, queue: str, failure: Failure) -> Self:
         error = None if failure.error is None else limits.clip_error(failure.error)
-        return cls.of(queue, failure.lease_id, error=error, after=failure.after)
+        return cls.of(queue, failure.lease_id, error=error, after=failure.after, at=failure.due_at)
 
 
 class SettleBatch(Request):
@@ -374,6 +375,7 @@ class Message(MessageFields, kw_only=True):
     lease_for: float | None
     retry: queues.RetryPolicy | None
     created_at: At
+    leased_at: At | None
     lease_until: At | None
     consumer: str | None
     last_error: str | None

@@ -25,7 +25,7 @@ from pydantic import (
 from pydantic_core import core_schema
 
 from tarry.core.errors import InvalidInput
-from tarry.wire.base import FAIL_FAST, Read, Request, Response
+from tarry.wire.base import FAIL_FAST, Read, Request, Response, shown_fields
 
 MOST_ERRORS = 1_000
 """Errors of one request that are listed."""
@@ -68,7 +68,7 @@ def request_schema(struct: type[Request], handler: GetCoreSchemaHandler) -> Any:
 def value_model(value: type[Any], name: str) -> type[BaseModel]:
     """The model of a core value, a dataclass whose fields are those of its JSON form, for a response."""
     hints = get_type_hints(value, include_extras=True)
-    fields: dict[str, Any] = {field.name: (_annotation(hints[field.name]), ...) for field in dataclasses.fields(value)}
+    fields: dict[str, Any] = {name: (_annotation(hints[name]), ...) for name in shown_fields(value)}
     return create_model(name, __base__=_Closed, **fields)
 
 
@@ -90,11 +90,11 @@ def _model(struct: type[Request] | type[Response], base: type[BaseModel]) -> typ
 def _annotation(hint: Any) -> Any:
     """The type of a struct's field as pydantic understands it."""
     origin, parts = get_origin(hint), get_args(hint)
-    if origin is Annotated and dataclasses.is_dataclass(parts[0]):  # `title` is the name of its schema
-        return value_model(cast("type[Any]", parts[0]), parts[1].title)
     if origin is Annotated:
+        title = next((given.title for given in parts[1:] if isinstance(given, Meta)), None)  # the name of its schema
+        kind = _annotation(parts[0]) if title is None else value_model(cast("type[Any]", parts[0]), title)
         metadata = [item for given in parts[1:] for item in _metadata(given)]
-        return Annotated[_annotation(parts[0]), *metadata] if metadata else _annotation(parts[0])
+        return Annotated[kind, *metadata] if metadata else kind
     if origin in (Union, UnionType):
         return Union[tuple(_annotation(part) for part in parts if part is not UnsetType)]  # noqa: UP007 - computed
     if origin in (list, dict):

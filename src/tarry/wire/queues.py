@@ -12,6 +12,8 @@ from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.wire import base
 from tarry.wire.base import At, Duration, MaxAttempts, Page, QueueName, Request, Response, data_of, same_fields
 
+_NULLABLE = ("max_attempts", "max_depth", "description", "handler_max_attempts")
+
 
 class QueueChanges(Request):
     lease_for: Duration | UnsetType | None = UNSET
@@ -22,12 +24,20 @@ class QueueChanges(Request):
     journal: Literal["off", "events", "payloads"] | UnsetType | None = UNSET
     retention_for: Duration | UnsetType | None = UNSET
     target_lag_for: Duration | UnsetType | None = UNSET
+    max_depth: Annotated[
+        Annotated[int, Meta(ge=1, le=limits.MAX_DEPTH)] | UnsetType | None,
+        Meta(description="Live messages from which on offers of new keys are refused with 429. null: no limit."),
+    ] = UNSET
+    description: Annotated[str, Meta(min_length=1, max_length=limits.DESCRIPTION_LENGTH)] | UnsetType | None = UNSET
+    handler_max_attempts: Annotated[
+        MaxAttempts | UnsetType | None, Meta(description="Recorded by workers: the limit of their handlers.")
+    ] = UNSET
 
     def changes(self) -> dict[str, Any]:
-        """The settings that the request names. `null` is a setting for max_attempts alone."""
+        """The settings that the request names."""
         changes = {name: value for name, value in same_fields(self, QueueChanges).items() if value is not UNSET}
         for name, value in changes.items():
-            if value is None and name != "max_attempts":
+            if value is None and name not in _NULLABLE:
                 raise InvalidInput(f"{name} cannot be null: leave it away to keep it as it is")
         if isinstance(self.journal, str):
             changes["journal"] = JournalLevel(self.journal)
@@ -67,29 +77,10 @@ class RetryPolicy(Response):
     jitter: float
 
 
-class Count(Response):
-    n: int
-    capped: Annotated[bool, Meta(description="There are more: counting stops at a limit.")]
-
-    def core(self) -> model.Counted:
-        return model.Counted(self.n, self.capped)
-
-
-class Counts(Response):
-    delayed: Count
-    ready: Count
-    leased: Count
-    dead: Count
-    lag_for: Annotated[float, Meta(description="For how long the oldest deliverable message has been due.")]
-
-    def core(self) -> model.Counts:
-        counts = {name: getattr(self, name).core() for name in ("delayed", "ready", "leased", "dead")}
-        return self.as_core(model.Counts, **counts)
-
-
 class Queue(Response):
     name: str
     created_at: At
+    updated_at: At
     paused: bool
     paused_at: At | None
     paused_reason: str | None
@@ -99,6 +90,9 @@ class Queue(Response):
     journal: str
     retention_for: float
     target_lag_for: float
+    max_depth: int | None
+    description: str | None
+    handler_max_attempts: int | None
 
     @classmethod
     def of(cls, info: QueueInfo, /) -> Self:
@@ -109,11 +103,11 @@ class Queue(Response):
 
 
 class CountedQueue(Queue):
-    counts: Counts
+    counts: model.Counts
 
     @classmethod
     def of_counted(cls, info: QueueInfo, counts: model.Counts) -> Self:
-        return cls.of_core(info, **data_of(info.settings), counts=Counts.of(counts))
+        return cls.of_core(info, **data_of(info.settings), counts=data_of(counts))
 
 
 class Queues(Page, kw_only=True):

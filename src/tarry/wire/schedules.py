@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from msgspec import Meta, field
 
 from tarry.core import limits
-from tarry.core.cron import model, schedule_types
+from tarry.core.cron import model, planner, schedule_types
 from tarry.core.cron.schedule_types import stored_schedule
 from tarry.core.errors import InvalidInput
 from tarry.core.messages.model import Draft
@@ -156,7 +156,7 @@ class TickRequest(PayloadRequest, kw_only=True):
 
     @classmethod
     def of(cls, change: model.TickChange, spec: model.ScheduleSpec) -> Self:
-        """Without what the broker derives from the schedule."""
+        """Without the fields that the broker derives from the schedule."""
         fields: dict[str, Any] = {"hash": None if change.hash == spec.hash else change.hash}
         fields |= {"verdict": change.verdict.value, "reason": change.reason.value}
         draft = change.draft
@@ -193,15 +193,13 @@ class TickRequest(PayloadRequest, kw_only=True):
 
 
 TickRequests = Annotated[list[TickRequest], Meta(max_length=MOST_TICKS, extra=FAIL_FAST)]
-CursorAt = Annotated[Instant, Meta(description="Every tick up to this instant has been decided.")]
-WakeAt = Annotated[Instant | None, Meta(description="When it next needs a scheduler.")]
 
 
 class AfterRequest(Request):
     """A schedule after the change. Without `schedule` its configuration, and whether it is paused, stay as they are."""
 
-    cursor_at: CursorAt
-    wake_at: WakeAt = None
+    cursor_at: Annotated[Instant, Meta(description="Every tick up to this instant has been decided.")]
+    wake_at: Annotated[Instant | None, Meta(description="When it next needs a scheduler.")] = None
     schedule: ChangedSchedule | None = None
     paused_at: Instant | None = None
     paused_reason: Annotated[str, Meta(max_length=limits.ERROR_LENGTH)] | None = None
@@ -222,107 +220,84 @@ class Withdrawn(Request):
     reason: ReasonName = "replaced"
 
 
-class PlannedRequest(Request, kw_only=True):
-    """What all changes of a schedule have in common."""
-
+class ScheduleChangeRequest(Request, kw_only=True):
     name: ScheduleName
-    decided_at: Annotated[Instant, Meta(description="When it was computed, by GET /v1/now.")]
-    ticks: TickRequests = field(default_factory=list[TickRequest])
-
-    def __post_init__(self) -> None:
-        model.check_schedule_name(self.name)
-
-    @classmethod
-    def _of(cls, change: model.ScheduleChange, **fields: Any) -> Self:
-        after = change.after
-        ticks = [] if after is None else [TickRequest.of(tick, after.spec) for tick in change.ticks]
-        return cls(name=change.name, decided_at=change.decided_at, ticks=ticks, **fields)
-
-    def tick_changes(self, spec: model.ScheduleSpec, payload_limit: int) -> tuple[model.TickChange, ...]:
-        changes = tuple(tick.core(spec, payload_limit) for tick in self.ticks)
-        single = [(change.hash, change.tick) for change in changes if change.until is None]
-        if len(set(single)) < len(single):
-            raise InvalidInput("a tick is decided once, and one occurs twice")
-        return changes
-
-
-class MoveRequest(PlannedRequest, kw_only=True):
-    """What a scheduler does: ticks become messages, or are skipped, and the cursor moves."""
-
-    expected: Annotated[Revision, Meta(description="The `revision` that was read.")]
-    cursor_at: CursorAt
-    wake_at: WakeAt = None
-
-    @classmethod
-    def of(cls, change: model.ScheduleChange) -> Self:
-        cursor_at, wake_at = (
-            (change.after.cursor_at, change.after.wake_at) if change.after else (change.decided_at, None)
-        )
-        return cls._of(change, expected=change.expected or 0, cursor_at=cursor_at, wake_at=wake_at)
-
-    def core(self, state: model.ScheduleState, payload_limit: int) -> model.ScheduleChange:
-        if any(tick.verdict not in ("planned", "skipped") or tick.reason == "by_hand" for tick in self.ticks):
-            hint = "send other verdicts to POST /v1/schedules:apply_changes"
-            raise InvalidInput("a plan has ticks that are planned or skipped, and not by hand", hint=hint)
-        if any(tick.hash is not None for tick in self.ticks):
-            hint = "leave hash out, or send POST /v1/schedules:apply_changes"
-            raise InvalidInput("ticks of another configuration are no part of planning", hint=hint)
-        return model.ScheduleChange(
-            name=self.name,
-            expected=self.expected,
-            after=replace(state, cursor_at=self.cursor_at, wake_at=self.wake_at, decided_at=self.decided_at),
-            decided_at=self.decided_at,
-            ticks=self.tick_changes(state.spec, payload_limit),
-            moves_only=True,
-        )
-
-
-class ScheduleChangeRequest(PlannedRequest, kw_only=True):
     expected: Annotated[Revision | None, Meta(description="The `revision` that was read; null: it did not exist.")]
     after: Annotated[AfterRequest | None, Meta(description="null removes it. The ledger stays.")]
+    decided_at: Annotated[Instant, Meta(description="When it was computed, by GET /v1/now.")]
+    ticks: TickRequests = field(default_factory=list[TickRequest])
     withdraw: Annotated[
         list[Withdrawn],
         Meta(max_length=MOST_TICKS, extra=FAIL_FAST, description="Ticks whose undelivered messages are deleted."),
     ] = field(default_factory=list[Withdrawn])
 
+    def __post_init__(self) -> None:
+        model.check_schedule_name(self.name)
+        if self.after is None and self.ticks:
+            raise InvalidInput("a change that removes a schedule has no ticks")
+
     @classmethod
     def of(cls, change: model.ScheduleChange) -> Self:
-        after = change.after and AfterRequest.of(change.after, moves_only=change.moves_only)
-        withdraw = [Withdrawn(hash, tick, reason.value) for hash, tick, reason in change.withdraw]
-        return cls._of(change, expected=change.expected, after=after, withdraw=withdraw)
+        after = change.after
+        return cls(
+            name=change.name,
+            expected=change.expected,
+            after=after and AfterRequest.of(after, moves_only=change.moves_only),
+            decided_at=change.decided_at,
+            ticks=[] if after is None else [TickRequest.of(tick, after.spec) for tick in change.ticks],
+            withdraw=[Withdrawn(hash, tick, reason.value) for hash, tick, reason in change.withdraw],
+        )
 
     @property
     def installed(self) -> ChangedSchedule | None:
         """The configuration that it installs."""
         return self.after and self.after.schedule
 
-    def core(self, state: model.ScheduleState | None, payload_limit: int) -> model.ScheduleChange | None:
-        """None: it changes a schedule that does not exist."""
+    def core(
+        self, state: model.ScheduleState | None, payload_limit: int, *, is_plan: bool = False
+    ) -> model.ScheduleChange | None:
+        """None: it changes a schedule that does not exist. `is_plan`: refuse anything but the change of a scheduler."""
+        if is_plan:
+            self._check_plan()
         if self.installed is not None:
             spec = self.installed.core(self.name, payload_limit)
         elif state is not None:
             spec = state.spec
         else:
             return None
-        if self.after is None and self.ticks:
-            raise InvalidInput("a change that removes a schedule has no ticks")
+        ticks = tuple(tick.core(spec, payload_limit) for tick in self.ticks)
+        single = [(tick.hash, tick.tick) for tick in ticks if tick.until is None]
+        if len(set(single)) < len(single):
+            raise InvalidInput("a tick is decided once, and one occurs twice")
         return model.ScheduleChange(
             name=self.name,
             expected=self.expected,
-            after=self._after(state, spec),
+            after=self._after(state, spec, is_plan=is_plan),
             decided_at=self.decided_at,
             withdraw=tuple((tick.hash, tick.tick, model.Reason(tick.reason)) for tick in self.withdraw),
-            ticks=self.tick_changes(spec, payload_limit),
+            ticks=ticks,
             moves_only=self.after is not None and self.installed is None,
         )
 
-    def _after(self, state: model.ScheduleState | None, spec: model.ScheduleSpec) -> model.ScheduleState | None:
+    def _check_plan(self) -> None:
+        hint = "send POST /v1/schedules:apply_changes"
+        if self.expected is None or self.after is None or self.installed is not None or self.withdraw:
+            raise InvalidInput("a plan moves a schedule; it installs, removes and withdraws nothing", hint=hint)
+        if any(tick.verdict not in ("planned", "skipped") or tick.reason == "by_hand" for tick in self.ticks):
+            raise InvalidInput("a plan has ticks that are planned or skipped, and not by hand", hint=hint)
+        if any(tick.hash is not None for tick in self.ticks):
+            raise InvalidInput("ticks of another configuration are no part of planning", hint=hint)
+
+    def _after(
+        self, state: model.ScheduleState | None, spec: model.ScheduleSpec, *, is_plan: bool
+    ) -> model.ScheduleState | None:
         after = self.after
         if after is None:
             return None
         if state is not None and after.schedule is None:
-            # Not when it was last planned: a scheduler must still notice if the clock was set back.
-            return replace(state, cursor_at=after.cursor_at, wake_at=after.wake_at)
+            # Only a plan changes when it was last planned: a scheduler must still notice if the clock was set back.
+            decided_at = self.decided_at if is_plan else state.decided_at
+            return replace(state, cursor_at=after.cursor_at, wake_at=after.wake_at, decided_at=decided_at)
         reason = after.paused_reason
         return model.ScheduleState(
             **same_fields(after, model.ScheduleState, "paused_reason"),
@@ -335,26 +310,18 @@ class ScheduleChangeRequest(PlannedRequest, kw_only=True):
 
 
 class PlanRequest(Request):
-    changes: Annotated[list[MoveRequest], Meta(min_length=1, max_length=MOST)]
-
-    def __post_init__(self) -> None:
-        _check_ticks(self.changes)
-
-
-class ScheduleChangesRequest(Request):
     changes: Annotated[list[ScheduleChangeRequest], Meta(min_length=1, max_length=MOST)]
-    together: Annotated[bool, Meta(description="All of them, or none.")] = True
 
     def __post_init__(self) -> None:
-        _check_ticks(self.changes)
+        if (ticks := sum(len(change.ticks) for change in self.changes)) > MOST_TICKS:
+            raise InvalidInput(
+                f"the changes have {ticks:,} ticks, and {MOST_TICKS:,} are allowed in one request",
+                hint="send several requests with fewer changes each",
+            )
 
 
-def _check_ticks(changes: Sequence[PlannedRequest]) -> None:
-    if (ticks := sum(len(change.ticks) for change in changes)) > MOST_TICKS:
-        raise InvalidInput(
-            f"the changes have {ticks:,} ticks, and {MOST_TICKS:,} are allowed in one request",
-            hint="send several requests with fewer changes each",
-        )
+class ScheduleChangesRequest(PlanRequest):
+    together: Annotated[bool, Meta(description="All of them, or none.")] = True
 
 
 def check_size(changes: Sequence[model.ScheduleChange | None]) -> Sequence[model.ScheduleChange | None]:
@@ -479,14 +446,8 @@ class Ticks(Response):
     ticks: list[At]
 
 
-class Fire(Response):
-    tick: At
-    due_at: At
-    verdict: Annotated[str | None, Meta(description="The verdict in the ledger, if there is one.")]
-
-
 class Fires(Response):
-    fires: list[Fire]
+    fires: list[planner.Fire]
 
 
 class Explanation(Response):
@@ -494,24 +455,5 @@ class Explanation(Response):
     explanation: str
 
 
-class TickRecord(Response):
-    name: str
-    hash: str
-    tick: At
-    until: Annotated[At | None, Meta(description="The last of a run of ticks that were skipped together.")]
-    count: int | None
-    verdict: str
-    reason: str
-    decided_at: At
-    queue: str | None
-    key: str | None
-    version: int | None
-    due_at: At | None
-    live: bool
-
-    def core(self) -> model.TickRecord:
-        return self.as_core(model.TickRecord)
-
-
 class History(Response):
-    ticks: list[TickRecord]
+    ticks: list[model.TickRecord]

@@ -9,6 +9,7 @@ import pytest
 from tarry import Queue, Settled
 from tarry.app import App
 from tarry.core.dead_letters.fingerprints import fingerprint
+from tarry.core.messages.model import Counted
 from tests.kit.clocks import START, WatchedClock
 from tests.kit.steps import MINUTE, SECOND, keys, take
 
@@ -57,7 +58,7 @@ class TestGroups:
         assert [group.pattern for group in queue.dead_letters.groups(limit=1)] == ["y"]
         assert queue.dead_letters.groups(limit=0) == []
         counts = sorted(group.count for group in app.store.run(app.store.dead_letters.groups(queue.name, cap=2)))
-        assert counts == [(1, False), (2, True)]
+        assert counts == [Counted(1), Counted(2, capped=True)]
 
     def test_without_an_error_they_are_a_group_too(self, queue: Queue[Any]) -> None:
         die(queue, "a", None)
@@ -131,8 +132,8 @@ class TestFilters:
         assert (matching.letters.n, matching.blocked) == (2, 1)
 
     def test_a_count_stops_at_its_limit(self, queue: Queue[Any], versions: list[int]) -> None:
-        assert queue.dead_letters.count(limit=2).letters == (2, True)
-        assert queue.dead_letters.count(limit=3).letters == (3, False)
+        assert queue.dead_letters.count(limit=2).letters == Counted(2, capped=True)
+        assert queue.dead_letters.count(limit=3).letters == Counted(3)
 
     def test_some_are_given_up_and_the_others_stay(self, queue: Queue[Any], versions: list[int]) -> None:
         assert queue.dead_letters.discard(fingerprint=fingerprint("buried", "x")) == 2

@@ -25,6 +25,9 @@ SPECIAL = QueueSettings(
     journal=JournalLevel.PAYLOADS,
     retention_for=timedelta(days=90),
     target_lag_for=timedelta(milliseconds=1500),
+    max_depth=1_000,
+    description="Orders – paid and unpaid",
+    handler_max_attempts=5,
 )
 
 

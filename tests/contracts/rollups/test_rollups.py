@@ -7,7 +7,7 @@ from typing import Any
 from tarry import Queue, QueueSettings
 from tarry.app import App
 from tarry.core.journal.events import JournalLevel
-from tarry.core.rollups.model import Measure, QueueSlice, Standing, quantile, summed
+from tarry.core.rollups.model import Measure, QueueSlice, RollupWindow, Standing, quantile, summed
 from tests.kit.backends import where_the_messages_are
 from tests.kit.clocks import START, WatchedClock
 from tests.kit.steps import HOUR, MINUTE, SECOND, roll_up, take
@@ -17,7 +17,8 @@ pytestmark = where_the_messages_are
 
 def slices(app: App, queue: Queue[Any], width: Any = MINUTE) -> list[QueueSlice]:
     roll_up(app)
-    return app.store.run(app.store.rollups.slices(width, START - HOUR, START + 3 * HOUR, queue=queue.name))
+    window = RollupWindow(width, START - HOUR, START + 3 * HOUR, queue.name)
+    return app.store.run(app.store.rollups.slices(window))
 
 
 def standing(app: App, queue: Queue[Any]) -> Standing:
@@ -68,7 +69,9 @@ class TestTimes:
         clock.advance(10 * MINUTE + 4 * SECOND)
         take(queue)
         roll_up(app)
-        rows = app.store.run(app.store.rollups.times(Measure.LAG, MINUTE, START, START + HOUR, queue=queue.name))
+        rows = app.store.run(
+            app.store.rollups.times(Measure.LAG, RollupWindow(MINUTE, START, START + HOUR, queue.name))
+        )
         lag = quantile(summed(rows), 0.95)
         assert lag is not None
         assert 4.0 <= lag < 4.8
@@ -79,12 +82,12 @@ class TestTimes:
         clock.advance(2 * SECOND)
         delivery.ack()
         roll_up(app)
-        window = (MINUTE, START, START + HOUR)
-        rows = app.store.run(app.store.rollups.times(Measure.WORK, *window, queue=queue.name))
+        window = RollupWindow(MINUTE, START, START + HOUR, queue.name)
+        rows = app.store.run(app.store.rollups.times(Measure.WORK, window))
         work = quantile(summed(rows), 0.5)
         assert work is not None
         assert 2.0 <= work < 2.4
-        (consumer,) = app.store.run(app.store.rollups.consumers(*window, queue=queue.name))
+        (consumer,) = app.store.run(app.store.rollups.consumers(window))
         assert (consumer.consumer, consumer.leased, consumer.acked, round(consumer.work_s, 3)) == ("tester", 1, 1, 2.0)
 
 
@@ -100,12 +103,12 @@ class TestSums:
         for name in ("", "-other", "-third"):
             take(app.queue(f"{queue.name}{name}"))
         roll_up(app)
-        names, window = [queue.name, f"{queue.name}-other"], (MINUTE, START - HOUR, START + HOUR)
-        (row,) = app.store.run(app.store.rollups.slices(*window, sum_of=names))
+        names, window = [queue.name, f"{queue.name}-other"], RollupWindow(MINUTE, START - HOUR, START + HOUR)
+        (row,) = app.store.run(app.store.rollups.slices(window, sum_of=names))
         assert (row.queue, row.offered, row.leased, row.live_delta) == ("", 4, 2, 4)
-        (bucket,) = app.store.run(app.store.rollups.times(Measure.LAG, *window, sum_of=names))
+        (bucket,) = app.store.run(app.store.rollups.times(Measure.LAG, window, sum_of=names))
         assert (bucket.queue, bucket.start_at, bucket.n) == ("", row.start_at, 2)
-        assert app.store.run(app.store.rollups.slices(*window, sum_of=[])) == []
+        assert app.store.run(app.store.rollups.slices(window, sum_of=[])) == []
 
     def test_the_times_of_a_whole_window_are_one_histogram(
         self, app: App, queue: Queue[Any], clock: WatchedClock
@@ -118,7 +121,7 @@ class TestSums:
         roll_up(app)
         since = START - HOUR
         rows = app.store.run(
-            app.store.rollups.times(Measure.LAG, MINUTE, since, START + HOUR, queue=queue.name, whole=True)
+            app.store.rollups.times(Measure.LAG, RollupWindow(MINUTE, since, START + HOUR, queue.name), whole=True)
         )
         assert [(row.queue, row.start_at, row.n) for row in rows] == [(queue.name, since, 3)]
 

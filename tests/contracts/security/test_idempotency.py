@@ -171,9 +171,9 @@ def test_requests_of_many_tasks_share_a_commit_each_with_its_response(
     flushes: list[int] = []
     together = idempotency_statements.offer_idempotent
 
-    def counted(name: str, items: Any, now: Any) -> Any:
+    def counted(name: str, items: Any, now: Any, **options: Any) -> Any:
         flushes.append(len(items))
-        return together(name, items, now)
+        return together(name, items, now, **options)
 
     monkeypatch.setattr(idempotency_statements, "offer_idempotent", counted)
     twice, used = idempotency_key(), idempotency_key("used")

@@ -71,7 +71,7 @@ class World:
             monotonic=lambda: self.now,
             random=lambda: 0.5,
         )
-        self.wait_queue.set_listening(is_listening=is_listening)
+        self.wait_queue.is_listening = is_listening
         self.messages: list[str] = []
         self.due_in: timedelta | None = None
         self.notified_for = ALWAYS
@@ -309,7 +309,7 @@ def test_other_queues_and_types_have_lines_of_their_own(world: World) -> None:
 
 def test_when_the_listener_stops_every_waiter_is_woken(world: World) -> None:
     consumers = [Consumer(world, key=WaitKey("q", type)) for type in (None, "x")]
-    world.wait_queue.set_listening(is_listening=False)
+    world.wait_queue.is_listening = False
     world.wait_queue.notify_all()
     assert all(consumer.woken for consumer in consumers)
 

@@ -253,6 +253,8 @@ def test_without_any_database_named_there_is_an_embedded_one(run: Run, monkeypat
     directory.chmod(0o755)
     monkeypatch.setenv("TARRY_HOME", str(directory))
     try:
+        fresh = run("doctor", "--json")
+        assert (fresh.code, checks(fresh)["migrations"]["found"]) == (0, "none yet: the first use creates the tables")
         sent = run("offer", "hello", '{"hi": "there"}')
         assert sent.code == 0
         assert "using the embedded one" in sent.err

@@ -221,5 +221,6 @@ def test_the_pipeline_ends_in_time_while_the_database_is_frozen(server: Fallible
         run.started()
         with frozen(server):
             assert run.terminated_in(within_s) < within_s, run.output
+        assert "Traceback" not in run.output
     finally:
         run.kill()

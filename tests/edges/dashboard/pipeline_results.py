@@ -12,6 +12,8 @@ import psycopg
 
 SENTENCE = "Queue orders: 42.0 s was the delivery lag (p95) in the minute 12:05 UTC, where up to 9.0 s is usual."
 _COUNTS = "updated, redriven, released, expired, buried, dropped, discarded, refused, bytes_offered, depth, dead"
+PAYLOAD = '{"note": "top secret"}'
+"""Of each archived message."""
 
 
 def publish(dsn: str, lake: Path, *, anomalies: int = 1, runs: int = 1, files: int = 1) -> None:
@@ -124,7 +126,7 @@ def _batch(
         events = duckdb.sql(
             f"select *, id as xid, 1 as queue_id, '{queue}' as queue_name, id as version, 1 as attempt, 5 as priority, "
             "null::timestamptz as leased_at, 'shop-1' as consumer, 17 as size, null::blob as payload_hash, "
-            f"null::varchar as detail, 'top secret'::blob as payload from ({part})"
+            f"null::varchar as detail, '{PAYLOAD}'::blob as payload from ({part})"
         )
         assert events is not None
         events.write_parquet(str(lake / path))

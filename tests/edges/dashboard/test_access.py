@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import html
+import os
 import re
 from collections.abc import Callable, Iterator
+from subprocess import run
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -88,8 +92,8 @@ ADMINS = re.compile(
     r"/system/(checks|settings|audit)|/new-schedule|/schedules/nightly/edit|/queues/matrix/dead/(discard|redrive)"
 )
 """Pages that show what only an administrator may see, or begin what only one may do."""
-MESSAGE_FORMS = re.compile(r"/messages/(apply|jobs/1/cancel)|/queues/matrix/message/\w+")
-"""As with DELETE and PATCH of a message on /v1."""
+MESSAGE_FORMS = re.compile(r"/messages/(apply|jobs/1/cancel)|/queues/matrix/message/(?!move)\w+|/release-leases")
+"""As with DELETE and PATCH of a message on /v1; to move one is to redrive, which is for administrators."""
 
 
 def _needed(method: str, path: str, name: str) -> str:
@@ -209,6 +213,10 @@ class TestForms:
         page = admin.get("/queues/orders")
         assert "orders is paused" in page.text
         assert admin.post("/queues/orders/resume", data={"form": token(page)}).status_code == 303
+        locked.app.queues.create("old")
+        named = {"form": token(admin.get("/queues/old/settings")), "new_name": "new"}
+        assert admin.post("/queues/old/rename", data=named).headers["location"].endswith("/queues/new")
+        locked.app.queues.delete("new")
 
     def test_a_form_without_the_token_changes_nothing(self, admin: httpx.Client, locked: Served) -> None:
         for form in ({}, {"form": ""}, {"form": "0" * 32}):
@@ -226,6 +234,17 @@ class TestForms:
         form = {"form": token(admin.get("/queues/orders")), "reason": "x"}
         assert admin.post("/queues/orders/pause", data=form, headers=headers).status_code == 403
         assert not locked.app.queues.get("orders").paused
+
+    def test_the_copied_command_of_a_form_does_what_the_form_does(
+        self, admin: httpx.Client, locked: Served, keys: dict[str, str]
+    ) -> None:
+        queue, key = locked.app.queue("orders"), "copied & 'quoted'"
+        queue.offer(key, 1)
+        page = admin.get(f"/queues/orders/messages/{quote(key)}").text
+        (command,) = re.findall(r"<code>(curl [^<]*/message/bury[^<]*)</code>", page)
+        run(["sh", "-c", html.unescape(command)], env={**os.environ, "TARRY_KEY": keys["admin"]}, check=True)
+        assert [(letter.key, letter.error) for letter in queue.dead_letters.list()] == [(key, "why")]
+        queue.dead_letters.discard()
 
     def test_json_is_no_form(self, admin: httpx.Client) -> None:
         assert admin.post("/queues/orders/pause", json={"reason": "x"}).status_code == 415

@@ -6,14 +6,21 @@ import asyncio
 import html
 import re
 from contextlib import suppress
+from datetime import date
+from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 
 from benchmarks.dashboard.fill import Sizes, derive, fill
 from benchmarks.dashboard.pages import PATHS
 from tarry.core.errors import TarryError
+from tarry.edges.dashboard import commands
+from tarry.edges.dashboard.screens import archive
 from tests.edges.dashboard.conftest import Served
 
 SIZES = Sizes(
@@ -52,9 +59,43 @@ def test_every_action_is_offered_in_other_tools_and_every_program_runs(
     assert len(actions) >= 10
     assert [action for action, dialog in actions.items() if 'class="copy-as"' not in dialog] == []
     assert "--lease-for 45s --retry-factor 3" in pages[jobs[-1]]
+    lists = {path: text for path, text in pages.items() if 'class="formats"' in text}
+    assert len(lists) >= 20
+    assert [
+        path
+        for path, text in lists.items()
+        if 'class="copy-as"' not in re.sub("<dialog.*?</dialog>", "", text, flags=re.DOTALL)
+    ] == []
+    files = {link for text in lists.values() for link in re.findall(r'<span class="formats">(.*?)</span>', text)}
+    links = {html.unescape(link) for both in files for link in re.findall(r'href="([^"]+)"', both)}
+    assert len(links) >= 40
+    for link in links:
+        with urlopen(f"{dashboard.url.removesuffix('/dashboard')}{link}") as response:
+            kind = "application/json" if ".json" in link.split("?")[0] else "text/csv"
+            assert response.headers["content-type"].startswith(kind), link
     for program, path in copied.items():
         try:
             with suppress(TarryError):  # a program before this one may have removed its subject
                 exec(compile(program, path, "exec"), {})
         except Exception as error:
             raise AssertionError(f"on {path}:\n{program}") from error
+
+
+def test_the_program_for_the_archive_reads_what_its_log_lists(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake = tmp_path / "it's a lake"
+    rows = pa.table({"key": ["archived"], "date": [date(2026, 1, 5)]})
+    write_deltalake(lake / "events", rows, partition_by=["date"])
+    killed = lake / "events" / "date=2026-01-05" / "of-a-killed-run.parquet"
+    pq.write_table(pa.table({"key": ["killed"]}), killed)
+    exec(archive.program(str(lake)), {})
+    printed = capsys.readouterr().out
+    assert "archived" in printed
+    assert "killed" not in printed
+
+
+def test_a_query_is_added_to_an_address_that_has_one() -> None:
+    assert commands.curl("http://host/archive.csv?range=6h", query={"sql": "select 1"}).split()[1] == (
+        "'http://host/archive.csv?range=6h&sql=select+1'"
+    )

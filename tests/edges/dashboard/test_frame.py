@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, expect
+from playwright.sync_api import Page, expect
 
 from tarry.core.cron.model import ScheduleSpec
 from tarry.core.cron.schedule_types import Cron
 from tarry.core.search.bulk import Verb
 from tarry.edges.dashboard import screens
-from tests.edges.dashboard.conftest import Screen, Served, accessible
+from tests.edges.dashboard.conftest import Screen, Served, accessible, served
+from tests.kit.blocking import Loop
+from tests.kit.servers import Server
 
 PAGES = sorted(part.screen.path for part in screens.PARTS)
 
@@ -36,20 +37,12 @@ def traffic(dashboard: Served) -> None:
     app.schedules.put(ScheduleSpec(name="daily", schedule=Cron("0 9 * * *", "UTC"), queue="mails", payload=b"1"))
 
 
-@pytest.fixture(scope="module")
-def context(browser: Browser) -> Iterator[BrowserContext]:
-    """One for all pages: it has loaded the scripts and styles."""
-    context = browser.new_context(bypass_csp=True, reduced_motion="reduce")
-    yield context
-    context.close()
-
-
 @pytest.mark.parametrize("path", PAGES)
-def test_a_page_is_accessible(screen: Screen, context: BrowserContext, path: str) -> None:
-    assert accessible(screen, path, context) == []
+def test_a_page_is_accessible(screen: Screen, bare: Page, path: str) -> None:
+    assert accessible(screen, bare, path) == []
 
 
-def test_pages_below_the_screens_are_accessible(screen: Screen, context: BrowserContext, dashboard: Served) -> None:
+def test_pages_below_the_screens_are_accessible(screen: Screen, bare: Page, dashboard: Served) -> None:
     names = {row["name"] for row in screen.get("/consumers.json").json()["consumers"]}
     since, until = "2030-01-01T00:00", "2030-01-03T00:00"
     for path in (
@@ -59,13 +52,14 @@ def test_pages_below_the_screens_are_accessible(screen: Screen, context: Browser
         "/messages/jobs",
         "/messages/jobs/1",
         f"/consumers/{names.pop()}",
+        f"/calendar?at={datetime.now(UTC):%Y-%m-%dT%H:00:00Z}",
         f"/calendar?at={datetime.now(UTC) + timedelta(hours=1):%Y-%m-%dT%H:00:00Z}",
         "/schedules/daily/ticks",
         f"/schedules/daily/backfill?since={since}&until={until}",
         "/sign-in",
         "/nothing/here",
     ):
-        assert accessible(screen, path, context) == [], path
+        assert accessible(screen, bare, path) == [], path
     screen.errors[:] = [error for error in screen.errors if "404" not in error]  # the browser reports the status
 
 
@@ -141,8 +135,10 @@ def test_two_keys_lead_to_a_screen_and_one_to_the_search(screen: Screen) -> None
     page.keyboard.press("g")
     page.keyboard.press("q")
     expect(page).to_have_url(re.compile("/queues$"))
-    page.keyboard.press("/")
-    expect(page.get_by_role("searchbox")).to_be_focused()
+    for keys in ("/", "Control+k"):
+        page.keyboard.press(keys)
+        expect(page.get_by_role("searchbox")).to_be_focused()
+        page.keyboard.press("Tab")
 
 
 def test_the_chosen_theme_is_in_the_next_page_from_its_first_byte(screen: Screen) -> None:
@@ -155,13 +151,103 @@ def test_the_chosen_theme_is_in_the_next_page_from_its_first_byte(screen: Screen
 
 def test_the_time_range_is_in_the_address_and_stays_on_the_way(screen: Screen) -> None:
     page = screen.open("/")
-    page.get_by_role("link", name="15m").click()
+    page.get_by_role("link", name="15m", exact=True).click()
     expect(page).to_have_url(re.compile("range=15m"))
     page.get_by_role("navigation", name="Screens").get_by_role("link", name="Queues").click()
     expect(page).to_have_url(re.compile(r"/queues\?range=15m"))
+
+
+def test_a_time_range_is_dragged_over_a_chart_or_written(screen: Screen) -> None:
+    page = screen.open("/")
+    chart = page.locator("#chart-rate canvas")
+    expect(chart).to_be_visible()
+    box = chart.bounding_box()
+    assert box is not None
+    y = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] * 0.4, y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.7, y, steps=4)
+    page.mouse.up()
+    expect(page).to_have_url(re.compile(r"range=\d{4}-\d\d-\d\dT\d\d%3A\d\dZ%2F"))
+    expect(page.locator(".chart figcaption").first).to_contain_text(re.compile(r"\d\d:\d\d UTC: \d+ offered"))
+    page.get_by_label("Another time range").click()
+    page.get_by_role("textbox", name="Time range").fill("3h")
+    page.get_by_role("button", name="Show").click()
+    expect(page).to_have_url(re.compile(r"range=3h$"))
+    expect(page.locator(".chart figcaption").first).to_contain_text("Last 3h:")
+
+
+def test_times_are_relative_or_exact_and_a_wrong_clock_is_named(screen: Screen) -> None:
+    context = screen.context()
+    context.add_init_script("const now = Date.now; Date.now = () => now() + 90_000")
+    page = screen.open("/queues/orders/next", context)
+    expect(page.locator("[data-skew]")).to_have_text("Clock 1m30s ahead")
+    time = page.locator("time[data-when]").first
+    expect(time).to_contain_text(re.compile("ago|in "))
+    page.keyboard.press("a")
+    expect(time).to_have_text(re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$"))
+    time.click()
+    expect(time).to_contain_text(re.compile("ago|in "))
+    expect(screen.open("/queues").locator("[data-skew]")).to_be_hidden()
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("orders", "/queues/orders"),
+        ("daily", "/schedules/daily"),
+        ("ORD", "/queues?q=ORD"),
+        ("later", "/messages?q=later"),
+        ("state:ready", "/messages?q=state%3Aready"),
+    ],
+)
+def test_the_search_box_finds_queues_schedules_and_messages(screen: Screen, text: str, path: str) -> None:
+    response = screen.get("/search", params={"q": text})
+    assert (response.status, response.url) == (200, f"{screen.url}{path}")
+
+
+def test_a_page_is_saved_as_a_view_of_this_browser(screen: Screen) -> None:
+    page = screen.open("/messages?q=queue%3Aorders+state%3Aready&range=6h")
+    page.get_by_role("button", name="Add this page").click()
+    page.get_by_label("Name", exact=True).fill("<b>late</b> orders")
+    page.get_by_role("dialog").get_by_role("button", name="Add", exact=True).click()
+    page.get_by_role("button", name="Add this page").click()
+    page.get_by_label("Name", exact=True).fill("not this one")
+    page.get_by_role("dialog").get_by_role("button", name="Close").click()
+    expect(page.locator(".views li")).to_have_count(1)
+    page.goto(f"{screen.url}/system")
+    page.get_by_role("link", name="<b>late</b> orders", exact=True).click()
+    expect(page).to_have_url(re.compile(r"/messages\?q=queue%3Aorders\+state%3Aready&range=6h$"))
+    page.get_by_role("button", name="Forget the view").click()
+    expect(page.locator(".views li")).to_have_count(0)
+    page.reload()
+    expect(page.locator(".views li")).to_have_count(0)
 
 
 def test_an_unknown_page_is_a_problem_with_a_way_back(screen: Screen) -> None:
     response = screen.get("/nothing/here")
     assert response.status == 404
     assert "there is no such page" in response.text()
+
+
+def test_a_demonstration_lists_first_steps_and_ticks_them(browser: Any, server: Server, loop: Loop) -> None:
+    made = served(server, loop, environment="demo")
+    made.app.queues.create("orders")
+    screen = Screen(browser, made.url)
+    page = screen.open("/queues/orders")
+    steps = page.locator("[data-steps]")
+    expect(steps.get_by_role("link")).to_have_count(5)
+    page.get_by_role("button", name="Offer a message").click()
+    page.get_by_role("dialog").get_by_role("button", name="Offer", exact=True).click()
+    expect(page.locator(".notice")).to_contain_text("was offered")
+    expect(page.locator("#why-title")).to_be_visible()  # its own page
+    expect(steps.get_by_role("link", name=re.compile("done$"))).to_have_text(
+        ["Offer a message, done", "Watch its timeline, done"]
+    )
+    steps.get_by_role("button", name="Hide").click()
+    page.reload()
+    expect(page.locator("[data-views]")).to_be_visible()
+    expect(steps).to_be_hidden()
+    screen.close()
+    made.closing.close()
+    assert screen.errors == []

@@ -29,6 +29,7 @@ OF_ALL = (
     "/system/audit",
 )  # fmt: skip
 OF_A_QUEUE = ("/queues/{queue}/dead", "/queues/{queue}/next", "/queues/{queue}/at")
+NO_LISTS = ("/", "/calendar", "/archive", "/system")
 LISTED = 200
 """Rows of JSON that are read."""
 FEW = {"/dead": 5, **dict.fromkeys(OF_A_QUEUE, 10)}
@@ -76,7 +77,7 @@ def rows(screen: Screen, path: str) -> list[Any]:
 
 
 def show(browser: Any, narrow: BrowserContext, dashboard: Served, path: str) -> tuple[int, str]:
-    """The number of rows, and the text of the page, which has no error, fits the budget and a narrow screen."""
+    """The number of rows of a list, and the text of the page, which has no error, fits the budget and a narrow screen."""
     screen = Screen(browser, dashboard.url)
     page = screen.open(path, narrow)
     try:
@@ -86,7 +87,7 @@ def show(browser: Any, narrow: BrowserContext, dashboard: Served, path: str) -> 
             "wider than the screen"
         )
         assert screen.errors == []
-        return len(rows(screen, path)), page.locator("main").inner_text()
+        return 0 if path in NO_LISTS else len(rows(screen, path)), page.locator("main").inner_text()
     finally:
         page.close()
         screen.close()
@@ -110,3 +111,12 @@ def test_ten_thousand_rows_come_in_pages(browser: Any, narrow: BrowserContext, m
     count, text = show(browser, narrow, many, path.format(queue=name(1)))
     assert count >= FEW.get(path, LISTED)
     assert path in WITHOUT_PAGES or "Next page" in text
+
+
+@pytest.mark.parametrize("sizes", ["nothing", "single", "many"])
+def test_screens_that_are_no_lists_show_any_number(
+    browser: Any, narrow: BrowserContext, request: pytest.FixtureRequest, sizes: str
+) -> None:
+    for path in NO_LISTS:
+        _, text = show(browser, narrow, request.getfixturevalue(sizes), path)
+        assert len(text) > 40, path

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
+from tarry.core.messages.outcomes import Settled
 from tarry.edges.dashboard.settings import DashboardSettings
 from tarry.edges.http.settings import BrokerSettings
+from tarry.services.live_events.topics import CLOCK, TOPICS
 from tests.edges.dashboard.conftest import Screen, Served, served
 from tests.kit.blocking import Loop
 from tests.kit.servers import Server
@@ -104,16 +108,58 @@ def test_nine_tabs_share_one_stream(screen: Screen, dashboard: Served, queue: st
     dashboard.app.queue(queue).offer("second", 1)
     for page in pages[1:]:
         expect(page.locator(".tile", has_text="Ready").locator(".value")).to_have_text("2")
+    assert len(streams) == 2
 
 
-def test_the_page_of_one_queue_does_not_fetch_itself_for_another(screen: Screen, dashboard: Served, queue: str) -> None:
+NOTIFY = """([topic, queues]) => new Promise((received) => {
+    const [sender, listener] = [new BroadcastChannel("tarry/dashboard"), new BroadcastChannel("tarry/dashboard")];
+    listener.onmessage = () => setTimeout(received);  // the page has received it before
+    sender.postMessage({ topics: [topic], queues });
+})"""
+
+
+def test_the_page_of_one_queue_does_not_fetch_itself_for_another(screen: Screen, queue: str) -> None:
+    context = screen.context()
+    context.route("**/live", lambda route: route.fulfill(content_type="text/event-stream", body="retry: 9999999\n\n"))
+    page = screen.open(f"/queues/{queue}", context)
+    expect(page.locator("[data-live]")).to_have_attribute("data-state", "reconnecting")
+    refreshes: list[str] = []
+    page.on("request", lambda request: refreshes.append(request.url))
+    page.evaluate(NOTIFY, ["messages", ["another"]])
+    assert refreshes == []
+    for queues in ([queue, "another"], []):
+        with page.expect_request(f"**/queues/{queue}"):
+            page.evaluate(NOTIFY, ["messages", queues])
+
+
+def test_a_form_does_not_change_under_its_visitor(screen: Screen, queue: str) -> None:
     page = screen.open(f"/queues/{queue}/settings")
+    is_live(page)
     requests: list[str] = []
     page.on("request", lambda request: requests.append(request.url))
-    dashboard.app.queue(queue).offer("new", 1)
-    other = screen.open(f"/queues/{queue}")
-    is_live(other)
-    assert [url for url in requests if url.endswith("/settings")] == [], "a form must not change under its visitor"
+    for topic in (*TOPICS, CLOCK):
+        page.evaluate(NOTIFY, [topic, [queue]])
+    assert requests == []
+
+
+def test_a_refresh_that_is_under_way_leaves_a_field_alone(screen: Screen, dashboard: Served, queue: str) -> None:
+    page = screen.open(f"/messages?q=queue:{queue}")
+    is_live(page)
+    held: list[Route] = []
+    page.route("**/messages?**", lambda route: held.append(route))
+    with page.expect_request(lambda request: "x-tarry-refresh" in request.headers):
+        dashboard.app.queue(queue).offer("new", 1)
+    box, options = page.get_by_label("Search with qualifiers"), page.locator("#query-options option")
+    box.fill(f"queue:{queue} sta")
+    expect(options).to_have_count(1)
+    with page.expect_response("**/messages?**") as response:
+        held[0].continue_()
+    response.value.finished()
+    page.evaluate("new Promise((done) => setTimeout(done, 50))")  # it would be shown now
+    expect(options).to_have_count(1)
+    page.unroute("**/messages?**")
+    page.get_by_role("heading", name="Messages").click()  # leaves the field: the refresh is repeated
+    expect(page.get_by_role("link", name="new", exact=True)).to_be_visible()
 
 
 @pytest.fixture
@@ -148,12 +194,28 @@ def test_a_page_survives_a_restart_of_the_server_and_misses_nothing(browser: Any
     assert [error for error in screen.errors if "ERR_CONNECTION" not in error and "INCOMPLETE" not in error] == []
 
 
-def test_pages_reload_once_when_the_subscription_of_the_server_begins(screen: Screen, queue: str) -> None:
-    """Between the answer of a page and the subscription, events may happen that nothing else reports."""
+def test_a_page_fetches_itself_when_its_stream_is_back(screen: Screen, queue: str) -> None:
+    """Without a word of the server: events of that time are not repeated."""
     context = screen.context()
+    context.route("**/live", lambda route: route.fulfill(content_type="text/event-stream", body="retry: 50\n\n"))
     page = context.new_page()
-    refreshes: list[str] = []
-    page.on("request", lambda request: refreshes.append(request.headers.get("x-tarry-refresh", "")))
     with page.expect_request(lambda request: "x-tarry-refresh" in request.headers):
-        page.goto(f"{screen.url}/queues/{queue}?range=15m")
-    assert "1" in refreshes
+        page.goto(f"{screen.url}/queues/{queue}")
+
+
+def test_a_stream_begins_with_all_topics_and_then_names_those_of_events(restartable: Served) -> None:
+    """Between the answer of a page and the subscription, events may happen that nothing else reports."""
+    restartable.app.queues.create("orders")
+    orders = restartable.app.queue("orders")
+    with httpx.stream("GET", f"{restartable.url}/live", timeout=20) as response:
+        notified = (json.loads(line[6:]) for line in response.iter_lines() if line.startswith("data: {"))
+        first = next(message for message in notified if message["topics"] != [CLOCK])
+        assert (set(first["topics"]) - {CLOCK}, first["queues"]) == (TOPICS, [])
+        orders.offer("poisoned", 1)
+        assert orders.try_poll().bury("no such order") is Settled.DONE
+        topics = set[str]()
+        while "dead" not in topics:
+            message = next(message for message in notified if message["topics"] != [CLOCK])
+            assert message["queues"] == ["orders"]
+            topics.update(message["topics"])
+    assert topics - {CLOCK} == {"messages", "consumers", "dead"}

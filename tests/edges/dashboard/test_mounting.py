@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 
 import httpx
 import pytest
@@ -34,6 +35,7 @@ def mounted(server: Server, loop: Loop) -> Iterator[str]:
         blocking.queues.create(name)
     outer = FastAPI()
     outer.mount("/ops/queue", create_dashboard(app, authorize=authorize, environment="staging"))
+    outer.mount("/hasty", create_dashboard(app, authorize=authorize, page_for=timedelta(microseconds=1)))
     with running(outer, loop) as url:
         yield f"{url}/ops/queue"
     loop.run(app.close())
@@ -63,6 +65,24 @@ def test_the_host_decides_about_every_action_and_queue(mounted: str) -> None:
         assert visitor.post("/queues/orders/pause", data=form).status_code == 403
         assert visitor.post("/queues/orders/pause", data=form, headers={"x-user": "ana"}).status_code == 303
         assert "deploy" in visitor.get("/queues/orders").text
+
+
+def test_a_form_of_another_site_is_refused_also_where_the_browser_adds_a_password(mounted: str) -> None:
+    user = {"x-user": "ana", "authorization": "Basic YW5hOnNlY3JldA=="}
+    evil = {**user, "origin": "https://evil.example", "sec-fetch-site": "cross-site"}
+    for headers in (evil, user):
+        assert httpx.post(f"{mounted}/queues/orders/pause", data={"reason": "evil"}, headers=headers).status_code == 403
+    with httpx.Client(base_url=mounted, headers=user) as visitor:
+        token = re.search(r'name="form" value="(\w+)"', visitor.get("/sign-in").text)
+        assert token is not None
+        assert visitor.post("/queues/orders/pause", data={"form": token[1], "reason": "mine"}).status_code == 303
+        assert visitor.post("/queues/orders/resume", data={"form": token[1]}).status_code == 303
+
+
+def test_a_page_that_takes_too_long_is_ended(mounted: str) -> None:
+    response = httpx.get(f"{mounted.removesuffix('/ops/queue')}/hasty/queues.json")
+    assert (response.status_code, response.json()["code"]) == (503, "too_slow")
+    assert "narrower filter" in response.json()["hint"]
 
 
 def test_assets_are_served_and_cached_for_ever_under_their_hash(mounted: str) -> None:

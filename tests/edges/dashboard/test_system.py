@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from tarry.admin import described
 from tarry.core.settings import StoreSettings
@@ -34,7 +35,10 @@ PAGES = (
 @pytest.fixture(scope="module")
 def filled(server: Server, loop: Loop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     made = served(server, loop)
-    made.app.queue("orders").offer("order-17", {"n": 1})
+    orders = made.app.queue("orders")
+    orders.offer("order-16", {"n": 1})
+    orders.poll(timedelta(0)).nack("TimeoutError: no response after 31 s", after=timedelta(hours=1))
+    orders.offer("order-17", {"n": 1})
     publish(made.dsn, tmp_path_factory.mktemp("lake"), anomalies=130, runs=40, files=4)
     with psycopg.connect(made.dsn) as conn:
         conn.execute(
@@ -77,10 +81,9 @@ def test_one_anomaly_and_one_file_are_shown(server: Server, loop: Loop, browser:
     assert single.errors == []
 
 
-def test_full_pages_are_accessible(many: Screen) -> None:
-    context = many.context(bypass_csp=True, reduced_motion="reduce")
+def test_full_pages_are_accessible(many: Screen, bare: Page) -> None:
     for path in (*PAGES, "/anomalies?limit=5", "/pipeline?limit=5"):
-        assert accessible(many, path, context) == [], path
+        assert accessible(many, bare, path) == [], path
 
 
 @pytest.mark.parametrize(
@@ -146,6 +149,19 @@ def test_an_anomaly_is_explained_and_leads_to_its_messages(many: Screen) -> None
     expect(page.locator("#chart-anomaly")).to_contain_text("usual, at most")
     link = page.get_by_role("link", name="Show the messages")
     expect(link).to_have_attribute("href", re.compile(r"/messages\?q=queue%3Aorders"))
+    expect(page.locator("#factors")).to_contain_text("TimeoutError: no response after <n> s")
+    expect(page.locator("#factors tbody tr")).to_have_count(2)  # and the consumer
+
+
+def test_charts_mark_anomalies_and_pauses(many: Screen, filled: Served) -> None:
+    filled.app.queues.pause("orders", reason="deploy")
+    page = many.open("/?range=7d")
+    page.reload()  # anomalies are read in the background
+    marks = page.locator("#chart-marks li")
+    expect(marks.filter(has_text="orders is paused")).to_have_count(1)
+    marks.filter(has_text="of orders").first.get_by_role("link").click()
+    expect(page).to_have_url(re.compile(r"/anomalies/\d+"))
+    filled.app.queues.resume("orders")
 
 
 def test_an_acknowledged_anomaly_leaves_the_inbox(many: Screen) -> None:

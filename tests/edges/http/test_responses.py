@@ -166,7 +166,7 @@ class TestSettling:
         call("POST", "/v1/queues/orders/pause", {"reason": "inventory"})
         body = call("GET", f"/v1/messages/{id}/why").json()
         assert body["deliverable"] is False
-        assert body["reasons"] == ["queue orders is paused (inventory): resume it", "it is due in 1:00:00"]
+        assert body["reasons"] == ["queue orders is paused (inventory): resume it", "it is due in 1h"]
 
 
 class TestBrowsing:

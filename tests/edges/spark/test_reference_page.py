@@ -18,6 +18,10 @@ from tarry.edges.spark.schemas import TABLES
 from tarry.edges.spark.sink import options as sink_options
 from tarry.edges.spark.sink import rows as sink_rows
 from tarry.edges.spark.source import options as source_options
+from tarry.edges.spark.transforms import consumers, facts, metrics
+from tarry.edges.spark.transforms.anomalies import profiles
+from tarry.edges.spark.transforms.anomalies.context import BANDS, PROFILES
+from tarry.edges.spark.transforms.anomalies.findings import FINDINGS
 from tests.docs.pages import SPARK_PAGE, blocks
 from tests.docs.running import Reader
 
@@ -74,6 +78,23 @@ def test_the_columns_of_every_table_are_documented_with_their_types() -> None:
     assert documented == {
         name: ", ".join(f"`{column.name}` {column.dataType.simpleString()}" for column in columns)
         for name, columns in TABLES.items()
+    }
+
+
+def test_the_columns_of_the_tables_of_the_lake_are_documented() -> None:
+    documented = {
+        name: re.findall(r"`(\w+)`", columns)
+        for name, _, columns in table("table of the lake", "one row per", "columns")
+    }
+    assert documented == {
+        "metrics": metrics.MINUTES.names,
+        "consumers": consumers.HOURS.names,
+        "facts": [*facts.FACTS.names, "round"],
+        "open": facts.OPEN.names,
+        "baselines": ["round", *profiles.TALLIES.names],
+        "profiles": PROFILES.names,
+        "bands": BANDS.names,
+        "anomalies": [*FINDINGS.names, "date"],
     }
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from tarry.core.analytics.anomalies import Severity
 from tarry.edges.spark.report.gather import findings_of
 from tarry.edges.spark.report.html import page
-from tarry.edges.spark.report.terminal import rendered
+from tarry.edges.spark.report.terminal import rendered, width_for
 from tarry.edges.spark.report.values import (
     FEWEST_BUCKETS,
     MOST_BUCKETS,
@@ -180,3 +180,23 @@ def test_very_many_findings_end_with_how_many_more_there_are() -> None:
     report = report_of(findings=many, since=NOON - MINUTE, until=NOON, made_at=NOON)
     assert "and 100 more" in page(report)
     assert "and 288 more" in text_of(report)
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_no_width_loses_a_part_of_a_queues_name(width: int) -> None:
+    name = "department-of-invoices.reminders.second-notice"
+    report = full()
+    report = replace(report, queues=(replace(report.queues[0], queue=name),))
+    out = StringIO()
+    Console(file=out, width=width, markup=False).print(rendered(report, width))
+    table = out.getvalue().partition("Consumers")[0]
+    assert name in "".join(line.split(" ")[0] for line in table.splitlines())
+    piped = StringIO()
+    Console(file=piped, width=width_for(report), markup=False).print(rendered(report, width_for(report)))
+    assert f"{name} " in piped.getvalue().partition("Consumers")[0]  # in one piece, for grep
+
+
+def test_a_report_claims_nothing_about_anomalies_before_the_job_ran() -> None:
+    report = replace(full(), findings=(), runs=())
+    assert "the job has not run yet" in text_of(report)
+    assert "No anomalies" not in text_of(report)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tarry.edges.spark import session
-from tarry.edges.spark.session import JavaMissing, java_home
+from tarry.edges.spark.session import JavaMissing, java_home, master_for
 
 ROOT = Path(__file__).parents[3]
 TINY_JOB = """
@@ -123,6 +123,14 @@ def test_a_shim_is_run_from_a_directory_that_only_its_owner_can_write_to(own_dir
     assert [directory.stat().st_mode & 0o777 for directory in (own_directory, own_directory / "bin")] == [0o700, 0o700]
     ran = subprocess.run([own_directory / "bin" / "java"], capture_output=True, text=True, check=True)
     assert "21" in ran.stderr
+
+
+def test_a_submitted_master_is_never_overridden() -> None:
+    elsewhere = {"SPARK_MASTER": "spark://elsewhere:7077"}
+    assert [master_for("local[3]", {}), master_for("local[3]", elsewhere)] == ["local[3]"] * 2
+    assert [master_for(None, elsewhere), master_for(None, {})] == ["spark://elsewhere:7077", "local[*]"]
+    for chosen in ({"PYSPARK_GATEWAY_PORT": "41234"}, {"SPARK_ENV_LOADED": "1"}, {"SPARK_REMOTE": "sc://elsewhere"}):
+        assert master_for("local[3]", {**elsewhere, **chosen}) is None
 
 
 def test_pyspark_missing_is_one_sentence_too(monkeypatch: pytest.MonkeyPatch) -> None:

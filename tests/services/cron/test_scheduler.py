@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tarry.api._sync.schedule_commands import Offload, ScheduleCommands
-from tarry.api.schedule_specs import spec_of
 from tarry.api.schedules import Owned
 from tarry.core._sync.ports import Store
 from tarry.core.cron.model import MADE, Verdict
@@ -17,6 +16,7 @@ from tarry.core.cron.planner import MOST_AT_ONCE
 from tarry.core.cron.schedule_types import Periodic
 from tarry.services.cron._sync.scheduler import Scheduler
 from tarry.services.cron.scheduler import AT_ONCE, KEEP_FOR, SCAN_EVERY
+from tarry.services.cron.validation import spec_of
 from tarry.testing import MutableClock, memory_app
 from tests.kit.calls import replace_call
 

@@ -60,6 +60,40 @@ def test_handlers_that_end_together_share_an_ack() -> None:
     asyncio.run(test())
 
 
+@pytest.mark.parametrize("limited", [True, False], ids=["queue", "worker"])
+def test_handlers_run_while_others_are_acked_and_as_many_may_wait_for_their_acks(limited: bool) -> None:
+    async def test() -> None:
+        store, worker, reply = AsyncMemoryStore(MemoryStore()), Worker(), asyncio.Event()
+        ack, running_now, started = call_of(store, "messages.ack"), 0, 0
+
+        async def slow(queue: str, lease_ids: Any) -> Any:
+            await reply.wait()
+            return await ack(queue, lease_ids)
+
+        replace_call(store, "messages.ack", slow)
+
+        @worker.handler("orders", concurrency=4 if limited else None)
+        async def handle(payload: int) -> None:
+            nonlocal running_now, started
+            started, running_now = started + 1, running_now + 1
+            await asyncio.sleep(0)
+            assert running_now <= 4
+            running_now -= 1
+
+        app = AsyncApp(store)
+        await offered(app)
+        running = Running(worker, app, WorkerSettings(concurrency=N if limited else 4))
+        await eventually(lambda: started == 8)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert started == 8
+        reply.set()
+        await running.until(N)
+        assert str(await running.stop()) == f"{N} acked"
+
+    asyncio.run(test())
+
+
 @pytest.mark.parametrize("is_executed", [True, False])
 def test_a_batch_that_fails_is_acked_one_by_one(is_executed: bool) -> None:
     """Also if it was executed, and its reply was lost: then the message is gone, and by this worker."""

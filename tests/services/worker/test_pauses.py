@@ -12,7 +12,7 @@ import pytest
 
 import tarry
 from tarry import Message, Worker
-from tarry.app import App
+from tarry.app import App, AsyncApp
 from tarry.edges.http.settings import BrokerSettings
 from tarry.http import Client
 from tarry.services.worker.worker import WorkerSettings
@@ -86,7 +86,7 @@ def by_http(dsn: str, consumer: Consumer, consume: Callable[[Client, Consumer], 
         loop.stop()
 
 
-async def _opened(dsn: str) -> tarry.app.AsyncApp:
+async def _opened(dsn: str) -> AsyncApp:
     return await tarry.connect_async(dsn)
 
 

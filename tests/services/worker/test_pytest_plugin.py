@@ -8,6 +8,8 @@ import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from psycopg.conninfo import make_conninfo
+
 from tests.kit.servers import Server
 
 TESTS = """
@@ -47,6 +49,7 @@ def test_an_ack_in_the_transaction_of_the_effect(tarry_postgres_app, tarry_dsn, 
     assert [handled.result.value for handled in drain(worker, tarry_postgres_app)] == ["settled"]
     with psycopg.connect(tarry_dsn) as conn:
         assert conn.execute("select number from paid").fetchall() == [(17,)]
+        assert conn.execute("show application_name").fetchone() == ("my shop",)  # as the address of the server has it
 
 
 def test_a_database_of_its_own(tarry_postgres_app):
@@ -56,7 +59,8 @@ def test_a_database_of_its_own(tarry_postgres_app):
 
 def test_each_fixture_works_for_a_user(tmp_path: Path, server: Server) -> None:
     (tmp_path / "test_shop.py").write_text(TESTS)
-    own = f"import pytest\n\n\n@pytest.fixture(scope='session')\ndef tarry_server():\n    return {server.shared!r}\n"
+    address = make_conninfo(server.shared, application_name="my shop")
+    own = f"import pytest\n\n\n@pytest.fixture(scope='session')\ndef tarry_server():\n    return {address!r}\n"
     (tmp_path / "conftest.py").write_text(own)
     plugin = [] if entry_points(group="pytest11", name="tarry") else ["-p", "tarry.pytest_plugin"]
     options = ["-q", "-W", "error", "-p", "no:randomly", "-p", "no:cacheprovider", *plugin]

@@ -158,7 +158,7 @@ def test_options_of_a_handler_that_make_no_sense(worker: Worker, options: dict[s
 
 def test_an_unknown_event_is_refused(worker: Worker) -> None:
     with pytest.raises(InvalidInput, match="events of a worker are started and finished, not 'ended'"):
-        worker.on("ended")(print)  # pyright: ignore[reportArgumentType]
+        worker.on("ended")(print)  # pyright: ignore[reportArgumentType, reportCallIssue]
 
 
 def test_a_snooze_has_a_time(worker: Worker) -> None:

@@ -133,7 +133,7 @@ class TestHandlerResults:
         async def test(app: AsyncApp, orders: AsyncQueue[Any], clock: MutableClock) -> None:
             worker = Worker()
 
-            @worker.handler("orders")
+            @worker.handler("orders")  # pyright: ignore[reportCallIssue, reportArgumentType]
             async def handle(order: Any) -> int:
                 return order
 

@@ -10,16 +10,17 @@ import psycopg
 import pytest
 
 import tarry
-from tarry.core.rollups.model import WIDTHS
+from tarry.core.rollups.model import WIDTHS, Measure, RollupWindow, summed
 from tarry.services.sweeper import Sweeper
-from tarry.storage.postgres.rollups import statements
+from tarry.storage.postgres.rollups import role
 from tests.kit.steps import MINUTE, roll_up
 
 
 def offered(app: tarry.App) -> int:
     roll_up(app)
     now = app.store.run(app.store.queues.now())
-    return sum(row.offered for row in app.store.run(app.store.rollups.slices(MINUTE, now - 60 * MINUTE, now + MINUTE)))
+    window = RollupWindow(MINUTE, now - 60 * MINUTE, now + MINUTE)
+    return sum(row.offered for row in app.store.run(app.store.rollups.slices(window)))
 
 
 def test_a_transaction_that_commits_late_counts_once(database: str) -> None:
@@ -32,6 +33,24 @@ def test_a_transaction_that_commits_late_counts_once(database: str) -> None:
         late.commit()
         assert offered(app) == 3
         assert offered(app) == 3
+
+
+def test_the_sums_over_all_queues_are_those_of_its_queues(database: str) -> None:
+    with tarry.connect(database) as app:
+        for _ in range(2):  # the second time adds to the histograms of the first
+            for name in ("orders", "mails"):
+                app.queue(name).offer(None, 1)
+                app.queue(name).try_poll()
+            roll_up(app)
+        now = app.store.run(app.store.queues.now())
+        window, rollups = RollupWindow(60 * MINUTE, now - 60 * MINUTE, now + MINUTE), app.store.rollups
+        own = app.store.run(rollups.times(Measure.LAG, window, whole=True))
+        all_queues = app.store.run(rollups.times(Measure.LAG, window, sum_of=["orders", "mails"], whole=True))
+        assert summed(all_queues) == summed(own)
+        assert sum(row.n for row in own) == 4
+        for names, offered in ((["orders", "mails"], 4), (["orders"], 2), ([], 0)):
+            rows = app.store.run(rollups.slices(window, sum_of=names))
+            assert (sum(row.offered for row in rows), {row.queue for row in rows} <= {""}) == (offered, True)
 
 
 def test_only_one_process_adds_at_a_time_and_others_do_not_wait(database: str) -> None:
@@ -48,7 +67,7 @@ def small_windows(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two transactions, from now on: the database is a copy that may be many thousands behind."""
     with tarry.connect(database) as app:
         roll_up(app)
-    monkeypatch.setattr(statements, "WINDOW", 2)
+    monkeypatch.setattr(role, "WINDOW", 2)
 
 
 @pytest.mark.usefixtures("small_windows")

@@ -23,7 +23,7 @@ VERBS = FILES | VARIANTS | SINGLE
 FRAGMENTS = {verb for verb, file in FILES.items() if file.stem.startswith("_")}
 
 
-RARE = {"dead_letters/redrive_step"}
+RARE = {"dead_letters/redrive_step", "rollups/add"}
 """Run a few times per second at most, so the translation is no part of its cost that counts."""
 
 

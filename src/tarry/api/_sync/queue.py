@@ -17,7 +17,7 @@ from tarry.api.prefetch import Prefetched
 from tarry.core import limits
 from tarry.core._sync.ports import Store
 from tarry.core.codecs import Codec
-from tarry.core.messages.model import Conflict, Lease, Message, PollOptions, StoredMessage
+from tarry.core.messages.model import Conflict, Lease, Message, PollArguments, PollOptions, StoredMessage
 from tarry.core.messages.outcomes import Edited, Outcome
 from tarry.core.messages.retry import Retry
 from tarry.core.monotonic import elapsed_s
@@ -48,6 +48,7 @@ class Queue(Generic[P]):
         self._codec = codec
         self._timer = timer
         self._consumer = limits.check_consumer(consumer)
+        self._poll_options = PollOptions(consumer=self._consumer)
         self._drafter = Drafter(codec, store.settings.payload_limit)
 
     @property
@@ -91,90 +92,49 @@ class Queue(Generic[P]):
         """All or nothing, with one outcome per message in the given order."""
         return self._store.run(self._messages.offer_many(self.name, self._drafter.draft_messages(messages)), conn)
 
-    def try_poll(
-        self, *, type: str | None = None, lease_for: timedelta | None = None, conn: Any = None
-    ) -> Delivery[P] | None:
-        return next(iter(self.try_poll_many(1, type=type, lease_for=lease_for, conn=conn)), None)
+    def try_poll(self, *, conn: Any = None, **options: Unpack[PollArguments]) -> Delivery[P] | None:
+        return next(iter(self.try_poll_many(1, conn=conn, **options)), None)
 
-    def try_poll_many(
-        self,
-        n: int,
-        *,
-        type: str | None = None,
-        lease_for: timedelta | None = None,
-        max_attempts: int | None = None,
-        lowest_first: bool = False,
-        conn: Any = None,
-    ) -> list[Delivery[P]]:
-        """Lease at most `n` messages that are deliverable now, by priority, due time and version.
-
-        `max_attempts` overrides the queue's, but not a message's own. `lowest_first` starts with the lowest priority."""
-        options = self._options(type, lease_for, max_attempts, lowest_first=lowest_first)
-        poll = self._messages.poll(self.name, limits.check_count(n), self._codec.decode, options)
-        return self._leased(poll, conn)
-
-    def _options(
-        self,
-        type: str | None,
-        lease_for: timedelta | None = None,
-        max_attempts: int | None = None,
-        *,
-        lowest_first: bool = False,
-    ) -> PollOptions:
-        return PollOptions(
-            type=limits.check_type(type),
-            lease_for=None if lease_for is None else limits.check_lease_for(lease_for),
-            consumer=self._consumer,
-            max_attempts=limits.check_max_attempts(max_attempts),
-            lowest_first=lowest_first,
-        )
+    def try_poll_many(self, n: int, *, conn: Any = None, **options: Unpack[PollArguments]) -> list[Delivery[P]]:
+        """Lease at most `n` messages that are deliverable now, by priority, due time and version."""
+        chosen = PollOptions(consumer=self._consumer, **options) if options else self._poll_options
+        return self._leased(self._messages.poll(self.name, limits.check_count(n), self._codec.decode, chosen), conn)
 
     def _leased(self, poll: Operation[list[Lease[P]]], conn: Any) -> list[Delivery[P]]:
         polled_s = self._timer()
         leases = self._store.run(poll, conn)
         return [Delivery(self, lease, polled_s) for lease in leases]
 
-    def poll(
-        self, timeout: timedelta | None = None, *, type: str | None = None, lease_for: timedelta | None = None
-    ) -> Delivery[P] | None:
+    def poll(self, timeout: timedelta | None = None, **options: Unpack[PollArguments]) -> Delivery[P] | None:
         """Wait for a message. None if `timeout` passes without one; without a timeout it waits forever."""
-        return next(iter(self.poll_many(1, timeout, type=type, lease_for=lease_for)), None)
+        return next(iter(self.poll_many(1, timeout, **options)), None)
 
     def poll_many(
-        self,
-        n: int,
-        timeout: timedelta | None = None,
-        *,
-        type: str | None = None,
-        lease_for: timedelta | None = None,
-        max_attempts: int | None = None,
-        lowest_first: bool = False,
+        self, n: int, timeout: timedelta | None = None, **options: Unpack[PollArguments]
     ) -> list[Delivery[P]]:
         """Wait for at least one message, and lease what is deliverable, at most `n`."""
         timeout = limits.check_timeout(timeout)
         if limits.check_count(n) <= 0:
             return []
-        options = self._options(type, lease_for, max_attempts, lowest_first=lowest_first)
+        chosen = PollOptions(consumer=self._consumer, **options) if options else self._poll_options
         return wait_for(
             self._store.wakeup.wait_queue,
-            WaitKey(self.name, options.type),
+            WaitKey(self.name, chosen.type),
             timeout,
-            poll=lambda: self._leased(self._messages.poll(self.name, n, self._codec.decode, options), None),
+            poll=lambda: self._leased(self._messages.poll(self.name, n, self._codec.decode, chosen), None),
             announce=lambda sleep_for: self._store.run(
-                self._store.wakeup.announce(self.name, sleep_for=sleep_for, type=options.type)
+                self._store.wakeup.announce(self.name, sleep_for=sleep_for, type=chosen.type)
             ),
         )
 
-    def consume(
-        self, *, prefetch: int | None = None, type: str | None = None, lease_for: timedelta | None = None
-    ) -> Iterator[Delivery[P]]:
+    def consume(self, *, prefetch: int | None = None, **options: Unpack[PollArguments]) -> Iterator[Delivery[P]]:
         """Yield deliveries forever, leased `prefetch` at a time; by default as many as the loop handles in 50 ms, at most
-        20. Unyielded ones are released when the loop ends."""
+        50. Unyielded ones are released when the loop ends."""
         size = None if prefetch is None else limits.check_count(prefetch, "prefetch")
         held: Prefetched[Delivery[P]] = Prefetched(size)
         try:
             while True:
-                deliveries = self.poll_many(held.size, type=type, lease_for=lease_for)
+                deliveries = self.poll_many(held.size, **options)
                 # Not since the start of the wait, which may be long ago.
                 held.fill(deliveries, deliveries[0].polled_s, self._timer())
                 while (delivery := held.take(self._timer())) is not None:

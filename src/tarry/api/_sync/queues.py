@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Unpack
 
 from tarry.api import transfer
-from tarry.api.queues import checked, valid
+from tarry.api.queues import QueueChanges, checked, valid
 from tarry.api.transfer import BadLine, Exporting, Imported, Importing, OnBad
 from tarry.api.validation import checked_text
 from tarry.core import limits
@@ -36,7 +36,7 @@ class Queues:
     def list(self, *, conn: Any = None) -> builtins.list[QueueInfo]:
         return self._store.run(self._role.infos(), conn)
 
-    def edit(self, name: str, *, conn: Any = None, **changes: Any) -> QueueInfo:
+    def edit(self, name: str, *, conn: Any = None, **changes: Unpack[QueueChanges]) -> QueueInfo:
         """Change the settings named, for example `edit("orders", lease_for=timedelta(minutes=2))`."""
         limits.check_queue_name(name)
         return self._store.run(self._role.edit(name, checked(changes), only=frozenset(changes)), conn=conn)

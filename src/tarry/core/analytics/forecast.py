@@ -32,9 +32,11 @@ def sentence(verdict: ForecastVerdict, *, ahead_for: timedelta, capacity_for: ti
         return f"{name} is paused: {load}, and wait until it is resumed."
     if verdict.capacity is None:
         return f"{name}: {load}; nothing was acked in the last {_span(capacity_for)}, so its capacity is not known."
-    rate = f"{verdict.capacity:,.0f} a minute are worked off"
-    worst = f"{verdict.peak_backlog:,.0f} wait at the worst"
-    if verdict.peak_at is not None and verdict.peak_backlog > 0:
+    rate = f"{_rate(verdict.capacity)} are worked off"
+    worst = f"{max(verdict.peak_backlog, verdict.ready):,.0f} wait at the worst"
+    if verdict.ready and verdict.ready >= verdict.peak_backlog:
+        worst += ", now"
+    elif verdict.peak_at is not None and verdict.peak_backlog > 0:
         worst += f", at {_instant(verdict.peak_at)}"
     if verdict.saturated_at is None:
         return f"{name} keeps up: {load}, {rate}, {worst}."
@@ -44,6 +46,14 @@ def sentence(verdict: ForecastVerdict, *, ahead_for: timedelta, capacity_for: ti
         else f"it has caught up by {_instant(verdict.recovered_at)}"
     )
     return f"{name} falls behind at {_instant(verdict.saturated_at)}: {load}, {rate}, {worst}; {end}."
+
+
+def _rate(per_minute: float) -> str:
+    """In a unit in which it is not zero: 0.2 a minute is no capacity of 0."""
+    for minutes, unit in ((1, "a minute"), (60, "an hour")):
+        if per_minute * minutes >= 1:
+            return f"{per_minute * minutes:,.0f} {unit}"
+    return f"{per_minute * 1440:,.1f} a day"
 
 
 def _instant(at: datetime) -> str:

@@ -55,7 +55,7 @@ class MetricMinute(PipelineRow):
     """Live messages at the end of the minute."""
     dead: int
     exact: bool
-    """Whether the percentiles are exact; in very busy minutes their rank may be off by 0.01 %."""
+    """Whether the percentiles are exact; in busy minutes their values may be off by 1 %."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +160,6 @@ class Table(StrEnum):
 
     METRICS = "metrics"
     CONSUMERS = "consumers"
-    FACTS = "facts"
     FORECASTS = "forecasts"
     FORECAST_MINUTES = "forecast_minutes"
     BANDS = "bands"

@@ -1,4 +1,4 @@
-"""What a schedule does where the clock of its zone is set, in words. The rules are those of `schedule_types`."""
+"""The behaviour of a schedule at changes of the clock of its zone, in words. The rules are those of `schedule_types`."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -23,7 +23,7 @@ class ClockChange(NamedTuple):
     sentence: str
     """When, and by how much."""
     effect: str
-    """What the schedule does."""
+    """The behaviour of the schedule."""
     around: tuple[datetime, ...]
     """The ticks before, at and after it."""
 

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from msgspec import Meta
 
 from tarry.core import limits
 from tarry.core.cron.schedule_types import Periodic, Schedule, Ticks, Timetable
@@ -197,7 +199,7 @@ class Decided:
     tick: datetime
     verdict: Verdict
     reason: Reason
-    until: datetime | None = None
+    until: Annotated[datetime | None, Meta(description="The last of a run of ticks that were skipped together.")] = None
     count: int | None = None
     """Number of ticks in a range; None if there are more than are counted."""
 

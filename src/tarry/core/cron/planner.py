@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache, lru_cache
 from itertools import chain, islice
+from typing import Annotated
+
+from msgspec import Meta
 
 from tarry.core.cron.model import FIRED, Decided, Misfire, Overlap, Policy, Reason, ScheduleState, TickRecord, Verdict
 from tarry.core.cron.schedule_types import BEGIN, Timetable
@@ -141,8 +144,7 @@ class Fire:
 
     tick: datetime
     due_at: datetime
-    verdict: Verdict | None = None
-    """The verdict in the ledger; None if there is none yet."""
+    verdict: Annotated[Verdict | None, Meta(description="The verdict in the ledger, if there is one.")] = None
 
 
 def preview(state: ScheduleState, now: datetime, n: int) -> list[Fire]:

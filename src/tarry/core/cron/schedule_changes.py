@@ -257,20 +257,16 @@ def missing(
     return unfired
 
 
-def check_backfilled(current: ScheduleState, ticks: Sequence[datetime]) -> Sequence[datetime]:
-    """Reject more messages than one transaction may create, by the total size of their payloads."""
+def backfill(
+    current: ScheduleState, ticks: Sequence[datetime], now: datetime, payload_of: PayloadOf | None
+) -> ScheduleChange:
+    """Not more messages than one transaction may create, by the total size of their payloads."""
     if len(ticks) > (most := fitting(current.spec.payload, MOST_BACKFILLED)):
         raise InvalidState(
             f"{len(ticks):,} messages have more than {MOST_BYTES >> 20} MiB of payloads; at most {most:,} are allowed",
             hint="use smaller ranges",
         )
-    return ticks
-
-
-def backfill(
-    current: ScheduleState, ticks: Sequence[datetime], now: datetime, payload_of: PayloadOf | None
-) -> ScheduleChange:
-    return _by_hand(current, now, check_backfilled(current, ticks), Verdict.BACKFILLED, None, payload_of)
+    return _by_hand(current, now, ticks, Verdict.BACKFILLED, None, payload_of)
 
 
 def _by_hand(

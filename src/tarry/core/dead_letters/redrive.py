@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import NamedTuple, TypedDict
+from typing import Annotated, Any, NamedTuple, TypedDict
 from uuid import UUID
 
+from msgspec import Meta
+
 from tarry.core import limits
-from tarry.core.dead_letters.fingerprints import LENGTH, headline
+from tarry.core.dead_letters.fingerprints import LENGTH, headline, pattern
 from tarry.core.errors import InvalidInput
-from tarry.core.messages.model import Counted
+from tarry.core.messages.model import Counted, DeadLetter
 
 WALK = 5_000
 """Maximum number of dead letters that one step scans: a selective filter must not make a step long."""
@@ -99,25 +101,52 @@ class DeadGroup:
 
     fingerprint: str
     reason: str
-    pattern: str
-    """The error without its particulars."""
+    pattern: Annotated[str, Meta(description="The error without its particulars.")]
     count: Counted
     first_died_at: datetime
     last_died_at: datetime
-    example: int
-    """The version of the newest one."""
+    example: Annotated[int, Meta(description="The version of the newest one.")]
     example_key: str
     error: str | None
     types: tuple[str, ...] = ()
     fewest_attempts: int = 0
     most_attempts: int = 0
 
+    @classmethod
+    def of(cls, letters: Sequence[DeadLetter[Any]], cap: int) -> DeadGroup:
+        """The group of these letters, the newest first; counted up to `cap`."""
+        newest = letters[0]
+        return cls(
+            fingerprint=newest.fingerprint or "",
+            reason=newest.reason,
+            pattern=pattern(newest.error),
+            error=newest.error,
+            count=Counted.up_to(cap, len(letters)),
+            first_died_at=letters[-1].died_at,
+            last_died_at=newest.died_at,
+            example=newest.version,
+            example_key=newest.key,
+            types=tuple(sorted({letter.type for letter in letters if letter.type is not None})),
+            fewest_attempts=min(letter.attempt for letter in letters),
+            most_attempts=max(letter.attempt for letter in letters),
+        )
 
-class Matching(NamedTuple):
-    """How many dead letters match a filter, and how many of them have a key that is live again."""
+
+def groups_of(letters: Iterable[DeadLetter[Any]], limit: int, cap: int) -> list[DeadGroup]:
+    """Letters, the newest first, by fingerprint; the group with the latest death comes first. For stores without SQL."""
+    by_fingerprint: dict[str | None, list[DeadLetter[Any]]] = {}
+    for letter in letters:
+        by_fingerprint.setdefault(letter.fingerprint, []).append(letter)
+    groups = [DeadGroup.of(same, cap) for same in by_fingerprint.values()]
+    return sorted(groups, key=lambda group: (group.last_died_at, group.example), reverse=True)[: max(limit, 0)]
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """How many dead letters match a filter."""
 
     letters: Counted
-    blocked: int
+    blocked: Annotated[int, Meta(description="Those whose key is live again: they would stay dead.")]
 
 
 class RedriveOutcome(NamedTuple):
@@ -214,6 +243,37 @@ class RedriveJob:
     def rest_for(self, moved: int) -> timedelta:
         """The pause after this many messages that keeps the rate."""
         return timedelta(0) if self.rate is None else timedelta(seconds=moved / self.rate)
+
+    def changed(self, now: datetime, *, wait_for: timedelta = timedelta(0), **fields: Any) -> RedriveJob:
+        """The job after a change, whose next step is due after `wait_for`. For stores without SQL, as the methods below."""
+        job = replace(self, step=self.step + 1, updated_at=now, next_at=now + wait_for, **fields)
+        return replace(job, ended_at=now if job.ended else None)
+
+    def decided(self, now: datetime, verdict: CanaryVerdict) -> RedriveJob:
+        if verdict.state is None:
+            return self.changed(now, wait_for=LOOK_AGAIN_FOR)
+        return self.changed(now, **verdict._asdict())
+
+    def stepped(self, now: datetime, revived: Sequence[tuple[int, str]], chosen: int, *, ended: bool) -> RedriveJob:
+        """After a step that chose so many letters and revived these, by version and key. `ended`: there are no more."""
+        canaries, keys, phase = self.canaries, self.canary_keys, self.phase
+        if phase is RedrivePhase.CANARY:
+            canaries += tuple(version for version, _ in revived)
+            keys += tuple(key for _, key in revived)
+            if ended or len(canaries) >= self.canary:
+                phase = RedrivePhase.VERDICT
+        is_done = ended and (self.phase is RedrivePhase.REST or not canaries)
+        return self.changed(
+            now,
+            wait_for=self.rest_for(len(revived)),
+            state=RedriveState.DONE if is_done else self.state,
+            reason=None,
+            phase=phase,
+            redriven=self.redriven + len(revived),
+            skipped=self.skipped + chosen - len(revived),
+            canaries=canaries,
+            canary_keys=keys,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

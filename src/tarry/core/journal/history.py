@@ -103,7 +103,7 @@ def _attempt(leased: Event, end: Event | None, extended: int, lapsed_at: datetim
 
 
 def _between(last: Event, until: datetime, attempt: int) -> list[SpanOfTime]:
-    """What a key did after one event, until the next."""
+    """The spans of a key between one event and the next."""
     since = last.at
     if last.kind in ENDS:
         return [SpanOfTime(Phase.ABSENT, since, until, attempt)]

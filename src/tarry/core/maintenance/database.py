@@ -2,7 +2,13 @@
 
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+from tarry.core.maintenance.leadership import Leadership
+from tarry.core.maintenance.sweeping import Partitions, PrunedDay, VacuumProblem
+from tarry.core.operation import Operation
+
+R = TypeVar("R")
 
 
 class TableStatus(NamedTuple):
@@ -61,3 +67,23 @@ class DatabaseStatus:
     """The newest first."""
     transactions: list[OpenTransaction]
     """The oldest first."""
+
+
+class NoDatabase:
+    """The part of `MaintenanceRole` that is about a database, on a store without one: its journal is bounded."""
+
+    def _result(self, value: R) -> Operation[R]:
+        """An operation of the store that has this result."""
+        raise NotImplementedError
+
+    def make_partitions(self, days: int, *, leadership: Leadership | None = None) -> Operation[Partitions]:
+        return self._result(Partitions(0, 0, 0, overflowing=False))
+
+    def prune_journal(self, *, archived: bool = False, limit: int = 10) -> Operation[list[PrunedDay]]:
+        return self._result([])
+
+    def vacuum_problems(self) -> Operation[list[VacuumProblem]]:
+        return self._result([])
+
+    def database(self) -> Operation[DatabaseStatus | None]:
+        return self._result(None)

@@ -27,7 +27,9 @@ def fold(drafts: Sequence[Draft], now: datetime | None) -> tuple[list[int], list
         winner = winners.get(draft.key)
         if winner is None:
             winners[draft.key] = index
-        elif _wins(draft, drafts[winner], now):
+        elif draft.conflict.rule in _FORCEFUL or (
+            draft.conflict.rule is ConflictRule.EARLIEST and _due_earlier(draft, drafts[winner], now)
+        ):
             outcomes[winner] = Outcome.SUPERSEDED
             winners[draft.key] = index
         else:
@@ -51,12 +53,6 @@ def effective(drafts: Sequence[Draft], survivors: Sequence[int]) -> list[Draft]:
         return replace(draft, conflict=REPLACE) if inherits else draft
 
     return [applied(index) for index in survivors]
-
-
-def _wins(later: Draft, earlier: Draft, now: datetime | None) -> bool:
-    if later.conflict.rule is ConflictRule.EARLIEST:
-        return _due_earlier(later, earlier, now)
-    return later.conflict.rule in _FORCEFUL
 
 
 def _due_earlier(draft: Draft, other: Draft, now: datetime | None) -> bool:

@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from tarry.core.durations import roughly
 from tarry.core.messages.model import Counted, StoredMessage
 from tarry.core.messages.states import State
 from tarry.core.settings import QueueInfo
@@ -28,29 +29,21 @@ def why_not_delivered(
     if queue.paused:
         because = f" ({queue.paused_reason})" if queue.paused_reason else ""
         reasons.append(f"queue {queue.name} is paused{because}: resume it")
-    if message.state is State.LEASED:
+    if message.state is State.LEASED and message.lease_until is not None:
         consumer = message.consumer or "a consumer"
-        reasons.append(f"{consumer} has leased it; if not settled, the lease ends in {_left(message.lease_until, now)}")
+        reasons.append(
+            f"{consumer} has leased it; if not settled, the lease ends in {roughly(message.lease_until - now)}"
+        )
     if message.due_at > now:
         failed = f", after failed attempt {message.attempt}" if message.attempt and message.last_error else ""
-        reasons.append(f"it is due in {_left(message.due_at, now)}{failed}")
+        reasons.append(f"it is due in {roughly(message.due_at - now)}{failed}")
     if not reasons:
         reasons.append("it is deliverable: a consumer that polls gets it after the messages before it")
         if ahead is not None:
-            before = (
-                "no ready message is"
-                if str(ahead) == "0"
-                else "1 ready message is"
-                if str(ahead) == "1"
-                else f"{ahead} ready messages are"
-            )
-            reasons.append(f"{before} delivered before it")
+            few = {"0": "no ready message is", "1": "1 ready message is"}
+            reasons.append(f"{few.get(str(ahead), f'{ahead} ready messages are')} delivered before it")
         if consumers == 0:
             reasons.append(f"no consumer of queue {queue.name} was active lately: start a worker")
         return Why(True, tuple(reasons), message.due_at)
     free_at = max(message.due_at, message.lease_until) if message.lease_until else message.due_at
     return Why(False, tuple(reasons), None if queue.paused else free_at)
-
-
-def _left(until: datetime | None, now: datetime) -> str:
-    return "no time" if until is None else str(until - now).partition(".")[0]

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Generic, Literal, NamedTuple, TypeVar, cast
+from typing import Annotated, Generic, Literal, NamedTuple, TypedDict, TypeVar, cast
 from uuid import UUID
 
 import msgspec
+from msgspec import Meta
 
 from tarry.core import limits
 from tarry.core.errors import InvalidInput
@@ -43,7 +44,7 @@ CONFLICT_CODES = {ConflictRule.REPLACE: 0, ConflictRule.KEEP: 1, ConflictRule.EA
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """What an offer does when its key is live."""
+    """The effect of an offer whose key is live."""
 
     rule: ConflictRule
     max_wait: timedelta | None = None
@@ -125,11 +126,12 @@ class LeaseId(msgspec.Struct, frozen=True, order=True, gc=False):
 
 
 class Failure(NamedTuple):
-    """One nack: the lease, the error, and after how long it is retried (None: by the retry policy)."""
+    """One nack: the lease, the error, and when it is retried: at an instant, after a while, or by the retry policy."""
 
     lease_id: LeaseId
     error: str | None = None
     after: timedelta | None = None
+    due_at: datetime | None = None
 
 
 class Lease(msgspec.Struct, Generic[P], frozen=True):
@@ -163,7 +165,7 @@ class Lease(msgspec.Struct, Generic[P], frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptMessage(Generic[P]):
-    """What a live message and a dead letter have in common."""
+    """The fields of both live messages and dead letters."""
 
     queue: str
     key: str
@@ -172,6 +174,7 @@ class KeptMessage(Generic[P]):
     attempt: int
     priority: int
     due_at: datetime
+    created_at: datetime
     consumer: str | None = None
     type: str | None = None
     headers: Mapping[str, str] | None = None
@@ -185,7 +188,7 @@ class StoredMessage(KeptMessage[P]):
     """A live message as `read` returns it, without a lease. Operations on it compare its `version`."""
 
     state: State
-    created_at: datetime
+    leased_at: datetime | None = None
     lease_until: datetime | None = None
     max_attempts: int | None = None
     """The effective limit: the message's own, else the queue's."""
@@ -229,27 +232,50 @@ class Filter:
 EVERYTHING = Filter()
 
 
+class PollArguments(TypedDict, total=False):
+    """Options of a poll that a caller may give."""
+
+    type: str | None
+    lease_for: timedelta | None
+    max_attempts: int | None
+    """Overrides the queue's, but not a message's own."""
+    lowest_first: bool
+    """Start with the lowest priority: used now and then, it keeps a flood of important messages from starving the others."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PollOptions:
-    """Options of a poll, from the caller to the statement."""
+    """`PollArguments`, validated, and the name of the consumer."""
 
     type: str | None = None
     lease_for: timedelta | None = None
     consumer: str | None = None
     max_attempts: int | None = None
-    """Overrides the queue's, but not a message's own."""
     lowest_first: bool = False
-    """Start with the lowest priority: used now and then, it keeps a flood of important messages from starving the others."""
+
+    def __post_init__(self) -> None:
+        limits.check_type(self.type)
+        limits.check_max_attempts(self.max_attempts)
+        if self.lease_for is not None:
+            limits.check_lease_for(self.lease_for)
 
 
 DEFAULT_POLL = PollOptions()
 
 
-class Counted(NamedTuple):
+_LAG = "For how long the oldest deliverable message has been due; zero if there is none."
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Counted:
     """A count that stops at a limit, so that counting never slows the queue down; `capped`: there are at least `n`."""
 
     n: int
-    capped: bool = False
+    capped: Annotated[bool, Meta(description="There are more: counting stops at a limit.")] = False
+
+    @classmethod
+    def up_to(cls, limit: int, n: int) -> Counted:
+        return cls(min(n, max(limit, 0)), capped=n > limit)
 
     def __str__(self) -> str:
         return f"{self.n:,}+" if self.capped else f"{self.n:,}"
@@ -261,5 +287,4 @@ class Counts:
     ready: Counted = field(default=Counted(0))
     leased: Counted = field(default=Counted(0))
     dead: Counted = field(default=Counted(0))
-    lag_for: timedelta = timedelta(0)
-    """How long the oldest deliverable message has been due; zero if there is none."""
+    lag_for: Annotated[timedelta, Meta(extra_json_schema={"type": "number", "description": _LAG})] = timedelta(0)

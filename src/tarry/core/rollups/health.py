@@ -1,4 +1,4 @@
-"""Whether a queue needs attention, judged from its state now and from what happened lately."""
+"""Whether a queue needs attention, judged from its state now and its recent events."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from tarry.core.analytics.anomalies import Severity
-from tarry.core.rollups.model import ConsumerSlice, QueueSlice, Standing, quantile
+from tarry.core.durations import roughly
+from tarry.core.rollups.model import ConsumerSlice, QueueSlice, Standing, quantiles
 from tarry.core.settings import QueueInfo
 
 JUDGED_FOR = timedelta(minutes=15)
-"""What happened in this time counts as lately."""
+"""Events of this time count as recent."""
 _RATE_FOR = timedelta(minutes=5)
 _FAILING = 0.2
 _FEW = 10
@@ -21,7 +22,7 @@ _FEW = 10
 
 
 class Concern(StrEnum):
-    """What a finding is about, for links."""
+    """The subject of a finding, for links."""
 
     LATE = "late"
     UNCONSUMED = "unconsumed"
@@ -47,7 +48,7 @@ class Lag(NamedTuple):
 
     @classmethod
     def of(cls, buckets: Mapping[int, int]) -> Lag:
-        return cls(quantile(buckets, 0.5), quantile(buckets, 0.95), quantile(buckets, 0.99))
+        return cls(*quantiles(buckets, (0.5, 0.95, 0.99)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,23 +121,14 @@ def _findings(
     elif counts.ready.n and not active:
         add(Concern.UNCONSUMED, Severity.CRITICAL, f"has no consumers; {counts.ready} ready")
     elif counts.lag_for > target:
-        waits = f"waits for {_words(counts.lag_for)}, the target is {_words(target)}"
+        waits = f"waits for {roughly(counts.lag_for)}, the target is {roughly(target)}"
         add(Concern.LATE, Severity.CRITICAL, f"is late: the oldest message {waits}")
     elif lag.p95 is not None and lag.p95 > target.total_seconds():
-        p95 = _words(timedelta(seconds=lag.p95))
-        add(Concern.LATE, Severity.WARNING, f"was late: p95 of the lag is {p95}, the target is {_words(target)}")
+        p95 = roughly(timedelta(seconds=lag.p95))
+        add(Concern.LATE, Severity.WARNING, f"was late: p95 of the lag is {p95}, the target is {roughly(target)}")
     if share is not None and share >= _FAILING and attempts >= _FEW:
         add(Concern.FAILING, Severity.WARNING, f"fails in {share:.0%} of {attempts:,} attempts")
     if buried:
         letters = "dead letter" if buried == 1 else "dead letters"
-        add(Concern.DEAD, Severity.WARNING, f"has {buried:,} new {letters} in the last {_words(JUDGED_FOR)}")
+        add(Concern.DEAD, Severity.WARNING, f"has {buried:,} new {letters} in the last {roughly(JUDGED_FOR)}")
     return findings
-
-
-def _words(span: timedelta) -> str:
-    seconds = span.total_seconds()
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 120:
-        return f"{seconds:.3g} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"

@@ -1,7 +1,7 @@
-"""Rollups of the journal: what happened to a queue in each slice of time."""
+"""Rollups of the journal: counts and durations of each queue in each slice of time."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -32,6 +32,15 @@ class Measure(StrEnum):
     """How late first deliveries were: from when a message was due to its lease."""
     WORK = "work"
     """How long attempts took: from the lease to the ack or nack."""
+
+
+class RollupWindow(NamedTuple):
+    """Slices of one of `WIDTHS` that begin between two instants, of one queue or of all."""
+
+    width: timedelta
+    since: datetime
+    until: datetime
+    queue: str | None = None
 
 
 class QueueSlice(NamedTuple):
@@ -118,18 +127,24 @@ def bucket_of(took_s: float) -> int:
     return 0 if took_s <= 0.001 else min(math.ceil(_PER_OCTAVE * math.log2(took_s * 1000)), LAST_BUCKET)
 
 
-def quantile(buckets: Mapping[int, int], share: float) -> float | None:
-    """The duration that `share` of all do not exceed, within the 19 % of a bucket; None if there are none."""
+def quantiles(buckets: Mapping[int, int], shares: Sequence[float]) -> list[float | None]:
+    """The durations that each of `shares` (in ascending order) of all do not exceed, within the 19 % of a bucket; None if
+    there are none."""
     total, seen = sum(buckets.values()), 0
-    for bucket in sorted(buckets):
+    reached: list[float | None] = []
+    for bucket in sorted(buckets) if total else ():
         seen += buckets[bucket]
-        if seen >= share * total and buckets[bucket]:
-            return upper_s(bucket)
-    return None
+        while len(reached) < len(shares) and seen >= shares[len(reached)] * total and buckets[bucket]:
+            reached.append(upper_s(bucket))
+    return reached + [None] * (len(shares) - len(reached))
+
+
+def quantile(buckets: Mapping[int, int], share: float) -> float | None:
+    return quantiles(buckets, [share])[0]
 
 
 def measured(event: Event) -> tuple[Measure, float] | None:
-    """What an event contributes to the histograms, as rollups/sql/add.sql computes it."""
+    """The measure and the seconds that an event adds to the histograms, as rollups/sql/add.sql computes it."""
     if event.kind is EventKind.LEASED and event.attempt == 1 and event.due_at is not None:
         return Measure.LAG, max(0.0, (event.at - event.due_at).total_seconds())
     if event.kind in (EventKind.ACKED, EventKind.NACKED) and event.leased_at is not None:

@@ -1,5 +1,8 @@
 """Jobs that change all messages that match a search. Stored, so that they survive the process that started them."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -49,6 +52,39 @@ class BulkJob:
     """Where its next page begins."""
     step: int = 0
     ended_at: datetime | None = None
+
+    @classmethod
+    def begin(
+        cls, id: int, verb: Verb, query: str, queues: Sequence[str], now: datetime, *, by: str, error: str | None
+    ) -> BulkJob:
+        return cls(
+            id=id,
+            verb=verb,
+            query=query,
+            queues=tuple(queues),
+            started_by=by,
+            state=BulkState.RUNNING,
+            created_at=now,
+            updated_at=now,
+            error=error,
+        )
+
+    def saved(self, now: datetime, progress: BulkProgress, step: int | None) -> BulkJob | None:
+        """As `SearchRole.save_bulk` returns it; for stores without SQL."""
+        if not self.is_running if step is None else self.step != step:
+            return None
+        state = progress.state if self.is_running else self.state
+        return replace(
+            self,
+            changed=self.changed + progress.changed,
+            skipped=self.skipped + progress.skipped,
+            after=progress.after or self.after,
+            state=state,
+            reason=progress.reason or self.reason,
+            step=self.step + (step is not None),
+            updated_at=now,
+            ended_at=None if state is BulkState.RUNNING else self.ended_at or now,
+        )
 
     @property
     def is_running(self) -> bool:

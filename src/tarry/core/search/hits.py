@@ -1,4 +1,4 @@
-"""What a search finds: live messages, dead letters and finished messages in one form."""
+"""Results of a search: live messages, dead letters and finished messages in one form."""
 
 from __future__ import annotations
 

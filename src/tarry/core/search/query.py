@@ -88,7 +88,7 @@ class PayloadTerm(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """What a message must be like. Absent fields do not restrict."""
+    """The conditions that a message must meet. Absent fields do not restrict."""
 
     queue: str | None = None
     key: str | None = None

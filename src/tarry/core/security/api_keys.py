@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from enum import StrEnum
 from hashlib import sha256
 from hmac import compare_digest
@@ -53,6 +53,15 @@ class ApiKey:
     expires_at: datetime | None = None
     revoked_at: datetime | None = None
     active: bool = True
+
+    def added(self, now: datetime, expires_for: timedelta | None) -> ApiKey:
+        """As it is stored by a store without SQL: it expires after a while, and at `expires_at` at the latest."""
+        ends = [end for end in (None if expires_for is None else now + expires_for, self.expires_at) if end is not None]
+        return replace(self, created_at=now, expires_at=min(ends, default=None))
+
+    def current(self, now: datetime) -> ApiKey:
+        is_expired = self.expires_at is not None and self.expires_at <= now
+        return replace(self, active=self.revoked_at is None and not is_expired)
 
     def covers(self, queue: str) -> bool:
         return any(fits(pattern, queue) for pattern in self.queues)

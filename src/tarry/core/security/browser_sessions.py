@@ -16,7 +16,7 @@ from tarry.core.security.api_keys import NO_SECRET, ApiKey
 
 EVENTS = "events"
 DASHBOARD = "dashboard"
-"""What a session is good for: one for live events opens no dashboard."""
+"""The purpose of a session: one for live events opens no dashboard."""
 _TEXT = re.compile(r"([0-9a-f]{12})\.([0-9]{1,12})\.([0-9a-f]{64})")
 
 

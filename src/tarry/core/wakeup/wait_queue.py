@@ -123,9 +123,6 @@ class WaitGroup:
     def delivered(self) -> None:
         self.just_delivered, self.sleeps, self.empty_polls = True, 0, 0
 
-    def polled_nothing(self) -> None:
-        self.empty_polls = min(self.empty_polls + 1, _MOST_EMPTY_POLLS)
-
 
 class WaitQueue:
     """The waiting consumers of one store in this process. Thread-safe; notifications arrive here."""
@@ -139,9 +136,9 @@ class WaitQueue:
         condition: Callable[[], Condition] = threading.Condition,
         random: Callable[[], float] = random,
     ) -> None:
-        """`condition` makes what a blocked thread waits on."""
+        """`condition` makes the condition on which a blocked thread waits."""
         self.condition = condition
-        self._scan_s = scan_every.total_seconds()
+        self.scan_s = scan_every.total_seconds()
         self._listening_scan_s = max(scan_every, listening_scan_every).total_seconds()
         self.monotonic = monotonic
         self._random = random
@@ -149,16 +146,9 @@ class WaitQueue:
         self._groups: dict[WaitKey, WaitGroup] = {}
         self._abandoned: OrderedDict[WaitKey, WaitGroup] = OrderedDict()
         """Groups without consumers, kept because other processes may still send notifications for them."""
-        self._is_listening = False
-        self._pid = os.getpid()
-
-    @property
-    def is_listening(self) -> bool:
+        self.is_listening = False
         """Whether notifications are proven to arrive. If not, a sleeping leader polls every `scan_every`."""
-        return self._is_listening
-
-    def set_listening(self, *, is_listening: bool) -> None:
-        self._is_listening = is_listening
+        self._pid = os.getpid()
 
     def join(self, key: WaitKey, waiter: Waiter) -> WaitGroup:
         if self._pid != os.getpid():
@@ -194,7 +184,7 @@ class WaitQueue:
         """Wake the leader for a new message, unless `due_in` is not before the end of its sleep.
 
         `within_s`: other processes were notified by name. This one looks at a random time within these seconds, in case
-        they have ended; what is planned already stays, so a process looks once, however many messages come meanwhile.
+        they have ended. A look that is planned already stays: a process looks once, however many messages come meanwhile.
         """
         with self._lock:
             group, now = self._groups.get(key), self.monotonic()
@@ -213,11 +203,8 @@ class WaitQueue:
                 self._wake_leader(group)
 
     def sleep_s(self, group: WaitGroup) -> float:
-        most = self._listening_scan_s if self._is_listening else self._scan_s
+        most = self._listening_scan_s if self.is_listening else self.scan_s
         return min(FIRST_SLEEP_S * SLEEP_GROWTH ** min(group.sleeps, 30), most)
-
-    def at_most_one_scan_s(self, seconds: float) -> float:
-        return min(seconds, self._scan_s)
 
     def expired_notifications(self, for_s: float) -> list[WaitKey]:
         """Groups that still receive notifications although no leader has slept for `for_s`; each is returned once."""
@@ -313,7 +300,7 @@ def _sleep(wait_queue: WaitQueue, group: WaitGroup, deadline: float, *, is_locke
     group.head_at = announced_at + due_s
     if due_s <= 0 and not is_locked:
         return True
-    nap_s = min(due_s, sleep_s) if due_s > 0 else wait_queue.at_most_one_scan_s(max(_LOCKED_S, group.vain_s))
+    nap_s = min(due_s, sleep_s) if due_s > 0 else min(max(_LOCKED_S, group.vain_s), wait_queue.scan_s)
     ignores_until = now + group.vain_s
     until = group.asleep_until = min(now + nap_s, deadline)
     try:
@@ -324,7 +311,9 @@ def _sleep(wait_queue: WaitQueue, group: WaitGroup, deadline: float, *, is_locke
         group.asleep_until = math.inf
     may_be_due = group.notified_at == -math.inf or due_s <= sleep_s
     if may_be_due:
-        group.polled_nothing()  # `delivered` resets this if the next poll returns messages
+        group.empty_polls = min(
+            group.empty_polls + 1, _MOST_EMPTY_POLLS
+        )  # `delivered` resets this if the next poll returns messages
     else:
         group.empty_polls = 0
     return may_be_due or now >= deadline

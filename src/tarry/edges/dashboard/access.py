@@ -98,8 +98,8 @@ async def read_form(request: Request) -> dict[str, str]:
 
 def check_form(request: Request, form: Mapping[str, str]) -> None:
     """Accept what a page of this dashboard has sent. A request with a key in its head needs no such proof: a browser does
-    not add it by itself."""
-    if key_text(request) is not None:
+    not add it by itself, as it does with the user and password of a host application (`Authorization: Basic`)."""
+    if key_text(request):
         return
     refuse_other_sites(request)
     expected, sent = request.cookies.get(FORM, ""), form.get("form", "")

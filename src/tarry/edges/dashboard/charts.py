@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
+
+from markupsafe import Markup
 
 SHADES = 6
 """Steps of the one hue of a heat map; 0 is nothing."""
@@ -50,6 +53,15 @@ def segments(counts: Mapping[str, Any], width: float = 100.0) -> list[Segment]:
         parts.append(Segment(name, counts[name], round(x, 2), round(wide, 2)))
         x += wide
     return parts
+
+
+def data_rows(starts: Sequence[datetime], series: Sequence[tuple[str, str, Sequence[float | None]]]) -> Markup:
+    """The body of the table that a time series is drawn from. A page has thousands of its cells, and a template took most of
+    the time of a page."""
+    pattern = "%d %H:%M" if (starts[-1] - starts[0]).days else "%H:%M:%S"
+    columns = [["" if value is None else f"{value:.4g}" for value in values] for _, _, values in series]
+    rows = zip((f"{start:{pattern}}" for start in starts), *columns, strict=True)
+    return Markup("".join(f'<tr><th scope="row">{"<td>".join(row)}' for row in rows))  # noqa: S704 - numbers
 
 
 def shade(value: float, most: float) -> int:

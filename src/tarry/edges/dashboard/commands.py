@@ -17,12 +17,18 @@ class Commands(NamedTuple):
 
 def curl(url: str, method: str = "GET", body: Mapping[str, Any] | None = None, query: Mapping[str, str] = {}) -> str:
     """A request to the API with the key of the environment."""
-    target = f"{url}?{urlencode(query)}" if query else url
+    target = f"{url}{'&' if '?' in url else '?'}{urlencode(query)}" if query else url
     parts = ["curl", *([] if method == "GET" else ["-X", method]), shlex.quote(target)]
     parts += ["-H", '"Authorization: Bearer $TARRY_KEY"']
     if body is not None:
         parts += ["-H", "'Content-Type: application/json'", "-d", shlex.quote(json.dumps(body, ensure_ascii=False))]
     return " ".join(parts)
+
+
+def form(url: str, fields: Mapping[str, str]) -> str:
+    """A form of the dashboard, for actions that the API does not have. With a key it needs no token of a page."""
+    data = [word for field in fields.items() for word in ("--data-urlencode", shlex.quote("=".join(field)))]
+    return " ".join(["curl", shlex.quote(url), "-H", '"Authorization: Bearer $TARRY_KEY"', *(data or ["-d", "''"])])
 
 
 def query(pairs: Sequence[tuple[str, str]]) -> str:

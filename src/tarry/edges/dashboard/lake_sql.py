@@ -1,8 +1,8 @@
 """SQL on the files of a lake, by DuckDB, an optional dependency: read-only, bounded, and without access to anything else.
 
 Three walls, each sufficient: the statement is parsed and must be one query on the tables of the explorer; DuckDB may open
-files below the lake only, and none by another statement; time, memory and rows are limited. Payloads are left out, since
-rules that hide parts of them could not be applied to what SQL makes of them.
+files below the lake only, and none by another statement; time, memory and rows are limited. Payloads are left out of
+what visitors query, since rules that hide parts of them could not be applied to what SQL makes of them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -73,9 +74,14 @@ def local(files: Sequence[ArchivedFile]) -> list[ArchivedFile]:
 
 
 def query(
-    files: Sequence[ArchivedFile], statement: str, limit: int, *, query_for_s: float = QUERY_FOR_S
+    files: Sequence[ArchivedFile],
+    statement: str,
+    limit: int,
+    *,
+    query_for_s: float = QUERY_FOR_S,
+    columns: Sequence[str] = COLUMNS,
 ) -> QueryResult:
-    """The first rows of a query on these files. Blocks: run it in a thread."""
+    """The first rows of a query on these columns of these files. Blocks: run it in a thread."""
     import duckdb
 
     conn: Any = duckdb.connect(":memory:")
@@ -84,7 +90,7 @@ def query(
     timer.start()
     try:
         check(conn, statement)
-        _open_lake(conn, files)
+        _open_lake(conn, files, columns)
         rows_of = f"({statement.strip().rstrip(';')}\n)"
         described = conn.execute(f"select * from {rows_of} limit 0").description  # noqa: S608 - checked, and with no access to anything else
         shown = ", ".join(
@@ -112,17 +118,27 @@ def query(
 
 
 def events(
-    files: Sequence[ArchivedFile], since: datetime | None, until: datetime, *, is_newest_first: bool, limit: int
+    files: Sequence[ArchivedFile],
+    since: datetime | None,
+    until: datetime,
+    *,
+    is_newest_first: bool,
+    limit: int,
+    key: str | None = None,
 ) -> tuple[list[Event], bool]:
-    """The first events of these files between two instants, without payloads and details; and whether there are more.
-    Blocks: run it in a thread."""
+    """The first events of these files between two instants, without payloads and details, or those of one key with them; and
+    whether there are more. Blocks: run it in a thread."""
+    read = _READ if key is None else (*_READ, "detail", "base64(payload) as payload")
     way = "desc" if is_newest_first else "asc"
+    of_key = "" if key is None else f"key = {_text(key)} and "
+    ended = f"timestamp '{until.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}'"
     begun = "" if since is None else f"\"at\" >= timestamp '{since.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}' and "
     result = query(
         files,
-        f"select {', '.join(_READ)} from {TABLE} "  # noqa: S608 - names and instants of ours
-        f'where {begun}"at" < timestamp \'{until.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}\' order by "at" {way}, id {way}',
+        f"select {', '.join(read)} from {TABLE} "  # noqa: S608 - names and instants of ours, and a quoted text
+        f'where {of_key}{begun}"at" < {ended} order by "at" {way}, id {way}',
         limit,
+        columns=COLUMNS if key is None else (*COLUMNS, "payload"),
     )
     return [_event(dict(zip(result.columns, row, strict=True))) for row in result.rows], result.more
 
@@ -130,6 +146,10 @@ def events(
 def _event(columns: dict[str, Any]) -> Event:
     instants = {name: value.replace(tzinfo=UTC) for name, value in columns.items() if isinstance(value, datetime)}
     values: dict[str, Any] = {**columns, **instants, "kind": EventKind(columns["kind"])}
+    if (payload := columns.get("payload")) is not None:
+        values["payload"] = b64decode(payload)
+    if (detail := columns.get("detail")) is not None:
+        values["detail"] = msgspec.json.decode(detail)
     return Event(**values)
 
 
@@ -171,19 +191,19 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
             waiting.extend(cast("list[Any]", node))
 
 
-def _open_lake(conn: Any, files: Sequence[ArchivedFile]) -> None:
+def _open_lake(conn: Any, files: Sequence[ArchivedFile], columns: Sequence[str]) -> None:
     """The view, and then no access to anything but the lakes; the settings cannot be changed afterwards."""
     if not files:
         raise InvalidState("no file of a lake on this machine matches", hint="choose other days or another queue")
     roots = sorted({str(Path(each.lake).resolve()) for each in files})
     paths = [str(Path(each.lake).resolve() / each.file.path) for each in files]
-    columns = ", ".join(
+    selected = ", ".join(
         'queue_name as "queue"'
         if name == "queue"
         else f'"{name}"::timestamp as "{name}"'
         if name.endswith("at") or name == "lease_until"
         else f'"{name}"'
-        for name in COLUMNS
+        for name in columns
     )
     for setting in (
         "TimeZone = 'UTC'",
@@ -198,7 +218,7 @@ def _open_lake(conn: Any, files: Sequence[ArchivedFile]) -> None:
     ):
         conn.execute(f"set {setting}")
     conn.execute(
-        f"create view {TABLE} as select {columns} "  # noqa: S608 - names of ours, paths of the manifest, quoted
+        f"create view {TABLE} as select {selected} "  # noqa: S608 - names of ours, paths of the manifest, quoted
         f"from read_parquet([{', '.join(map(_text, paths))}], hive_partitioning = false, union_by_name = true)"
     )
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Hashable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from tarry.core.analytics.anomalies import Anomaly
 from tarry.core.analytics.port import AnalyticsQuery
 from tarry.core.errors import TarryError
 from tarry.core.ports import AsyncStore
@@ -49,7 +51,8 @@ class Badges:
         self._timer = timer
         self._read_at = float("-inf")
         self._task: asyncio.Task[None] | None = None
-        self._counts: dict[str, dict[str, int]] = {}
+        self._counts: dict[str, Mapping[str, int]] = {}
+        self._anomalies: Sequence[Anomaly] = ()
 
     def counts(self, sees: Callable[[str], bool]) -> dict[str, int]:
         """By the name of the screen, of the queues that the visitor sees."""
@@ -60,6 +63,10 @@ class Badges:
             for name, of_queues in self._counts.items()
         }
 
+    def anomalies(self, sees: Callable[[str], bool]) -> list[Anomaly]:
+        """The open ones, the newest first."""
+        return [row for row in self._anomalies if sees(row.queue)]
+
     async def _read(self) -> None:
         try:
             standings = await self._store.run(self._store.rollups.standings(limit=100))
@@ -67,10 +74,8 @@ class Badges:
             page = await self._store.run(
                 self._store.analytics.anomalies(AnalyticsQuery(limit=_OPEN), acknowledged=False)
             )
-            anomalies = dict.fromkeys((row.queue for row in page.rows), 0)
-            for row in page.rows:
-                anomalies[row.queue] += 1
-            self._counts = {"dead": dead, "anomalies": anomalies}
+            self._anomalies = page.rows
+            self._counts = {"dead": dead, "anomalies": Counter(row.queue for row in page.rows)}
         except TarryError as error:
             _log.info("the numbers in the navigation were not read: %s", error)
         finally:

@@ -36,6 +36,7 @@ def environment() -> Environment:
     made.globals.update(
         asset=asset_link, integrity=_integrity, when=when, path=path,
         spark=charts.spark, segments=charts.segments, shade=charts.shade, heat_cells=charts.cells,
+        data_rows=charts.data_rows,
     )  # fmt: skip
     return made
 

@@ -125,6 +125,10 @@ class View:
         """A link of `url` or `here` with the host, for commands that are copied."""
         return f"{self.request.url.scheme}://{self.request.url.netloc}{link}"
 
+    def form_url(self, *parts: str) -> str:
+        """The address of a form of the dashboard, for commands that are copied."""
+        return self.absolute(f"{self.dashboard.prefix(self.request)}{make_path(*parts)}")
+
     def api(self, *parts: str) -> str:
         """An address of the HTTP API, for commands that are copied."""
         return f"{self.dashboard.api_url(self.request)}/v1{make_path(*parts)}"

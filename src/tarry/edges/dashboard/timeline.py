@@ -15,6 +15,7 @@ ROW_HEIGHT = 30
 LEFT = 34
 RIGHT = 170
 TOP = 34
+"""Room for the labels of what is cut out."""
 SHOWN = 20
 """Attempts that are drawn, the last ones."""
 _GAP = 40
@@ -72,10 +73,11 @@ def drawing(history: History) -> Drawing | None:
     if not spans:
         return None
     position_of, gaps = _axis([(span.since, span.until, span.phase is Phase.WORK) for span in spans])
+    top = TOP if gaps else 4
     bars: list[Bar] = []
     lines: list[Line] = []
     for span in spans:
-        y = TOP + (span.attempt - hidden) * ROW_HEIGHT + ROW_HEIGHT // 2
+        y = top + (span.attempt - hidden) * ROW_HEIGHT + ROW_HEIGHT // 2
         x1, x2 = position_of(span.since), position_of(span.until)
         title = f"{_WORDS[span.phase]} for {roughly(span.lasted)}"
         if span.phase is Phase.WORK:
@@ -86,16 +88,16 @@ def drawing(history: History) -> Drawing | None:
         elif span.phase is not Phase.ABSENT:
             lines.append(Line(x1, x2, y, span.phase.value, title))
     count = max(span.attempt for span in spans) - hidden + 1
-    rows = [_drawn_row(at, history.attempts, at + hidden) for at in range(count)]
-    height = TOP + count * ROW_HEIGHT + 6
-    return Drawing(bars, lines, gaps, rows, WIDTH, height, TOP, hidden)
+    rows = [_drawn_row(top + at * ROW_HEIGHT, history.attempts, at + hidden) for at in range(count)]
+    height = top + count * ROW_HEIGHT + 6
+    return Drawing(bars, lines, gaps, rows, WIDTH, height, top, hidden)
 
 
 _WORDS = {Phase.DELAYED: "delayed", Phase.READY: "ready, waited", Phase.WORK: "worked on", Phase.ABSENT: "absent"}
 
 
-def _drawn_row(at: int, attempts: Sequence[Attempt], index: int) -> DrawnRow:
-    y = TOP + at * ROW_HEIGHT + ROW_HEIGHT // 2 + 4
+def _drawn_row(top: int, attempts: Sequence[Attempt], index: int) -> DrawnRow:
+    y = top + ROW_HEIGHT // 2 + 4
     if index >= len(attempts):
         return DrawnRow(y, "", "waits", WIDTH - RIGHT + 12)
     attempt = attempts[index]

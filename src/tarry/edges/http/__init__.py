@@ -1,1 +1,1 @@
-"""The broker: any language that speaks HTTP can produce and consume. It translates, and decides nothing."""
+"""The broker: produce and consume by HTTP, from any language. It translates, and decides nothing."""

@@ -19,7 +19,7 @@ from tarry.core.security.browser_sessions import DASHBOARD, EVENTS, Session
 from tarry.edges.http.origins import refuse_other_sites, require_this_machine
 from tarry.edges.http.problems import Problem
 from tarry.edges.http.settings import BrokerSettings
-from tarry.edges.http.shared_result import SharedResult, retrieve_error
+from tarry.services.shared_result import SharedResult, retrieve_error
 
 R = TypeVar("R")
 

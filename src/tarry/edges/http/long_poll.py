@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tarry.edges.http.app import Broker
 
 Deliveries = Sequence[AsyncDelivery[Content]]
+Body = wire.Deliveries | Mapping[str, Any]
 
 
 def _v1(queue: str, deliveries: Deliveries) -> wire.Deliveries:
@@ -35,7 +36,7 @@ async def long_poll(
     request: BrokerRequest,
     name: str,
     poll: wire.PollRequest,
-    show: Callable[[str, Deliveries], wire.Deliveries | Mapping[str, Any]] = _v1,
+    show: Callable[[str, Deliveries], Body | Awaitable[Body]] = _v1,
 ) -> Response:
     """Poll for a client. If it disconnects while it waits, nothing is leased; if it disconnects during the response, the
     messages are released."""
@@ -52,7 +53,15 @@ async def long_poll(
     if not deliveries:
         disconnect.cancel()
         return Response(status_code=204)
-    return _DeliveryResponse(queue, deliveries, disconnect, show(name, deliveries))
+    body = show(name, deliveries)
+    if isinstance(body, Awaitable):
+        try:
+            body = await body
+        except BaseException:
+            disconnect.cancel()
+            await asyncio.shield(_release(queue, deliveries))
+            raise
+    return _DeliveryResponse(queue, deliveries, disconnect, body)
 
 
 async def _wait(
@@ -150,7 +159,7 @@ class _DeliveryResponse(Response):
         queue: AsyncQueue[Content],
         deliveries: Deliveries,
         disconnect: asyncio.Task[None],
-        body: wire.Deliveries | Mapping[str, Any],
+        body: Body,
     ) -> None:
         super().__init__(msgspec.json.encode(body), media_type="application/json")
         self._queue, self._deliveries, self._disconnect = queue, deliveries, disconnect

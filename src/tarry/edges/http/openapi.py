@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from tarry.edges.http.problems import MEDIA_TYPE
-from tarry.edges.http.shared_result import SharedResult
+from tarry.services.shared_result import SharedResult
 
 _HEADERS = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"}
 
@@ -91,6 +91,8 @@ def description(app: FastAPI) -> SharedResult[Built]:
 
 
 @router.get("/docs")
+@router.get("/api/docs")  # of Relay, as the next
+@router.get("/api/reference")
 async def docs(request: Request) -> Response:
     built = await request.app.state.description()
     return Response(built.page, headers=_HEADERS, media_type="text/html")
@@ -107,7 +109,8 @@ async def document(request: Request) -> Response:
     return Response(body, headers={"etag": built.etag}, media_type="application/json")
 
 
-router.add_route("/openapi.json", document, include_in_schema=False)
+for _path in ("/openapi.json", "/api/doc"):
+    router.add_route(_path, document, include_in_schema=False)
 
 
 def page(document: dict[str, Any]) -> str:

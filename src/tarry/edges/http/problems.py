@@ -47,17 +47,17 @@ class Problem(Exception):
 
 
 def message_gone() -> Problem:
-    return Problem(404, "gone", "there is no live message of this id: it was finished, dropped, or never was")
+    return Problem(404, "gone", "there is no live message of this id: it was finished, dropped, or never existed")
 
 
 def lease_lost() -> Problem:
-    hint = "stop working on it: it was offered again, taken over or given back"
+    hint = "stop working on it: it was offered again, leased by another consumer, or released"
     return Problem(409, "lease_lost", "this token is no longer the message's lease", hint=hint)
 
 
 def busy() -> Problem:
     detail = "another transaction has locked this message: nothing was changed"
-    hint = "wait for Retry-After and touch it again; no other consumer can have it meanwhile"
+    hint = "wait for Retry-After and touch it again; no other consumer can lease it meanwhile"
     return Problem(409, "lock_timeout", detail, hint=hint, headers={"retry-after": "1"})
 
 
@@ -68,6 +68,7 @@ _STATUS: Sequence[tuple[type[errors.TarryError], int, str]] = (
     (errors.UnknownQueue, 404, "unknown_queue"),
     (errors.UnknownSchedule, 404, "unknown_schedule"),
     (errors.UnknownRedrive, 404, "unknown_redrive"),
+    (errors.QueueFull, 429, "queue_full"),
     (errors.LockTimeout, 409, "lock_timeout"),
     (errors.InvalidState, 409, "invalid_state"),
     (errors.StoreUnavailable, 503, "unavailable"),

@@ -59,7 +59,7 @@ _AUDITED = "tarry.audited"
 
 
 class Scope(StrEnum):
-    """What a route concerns, for the decision whether its caller may use it."""
+    """The object of a route. The right of the caller on it decides whether the caller may use the route."""
 
     QUEUE = "queue"
     """The queue in its path."""
@@ -293,7 +293,7 @@ def _lean_handler(route: APIRoute) -> Handler:
 
 
 def _is_audited(action: Action, request: Request) -> bool:
-    """What an administrator changes, and what a producer takes away: messages, and leases of others by force."""
+    """Audited are all changes by administrators; by producers, deletions of messages and edits that void a lease."""
     if action is Action.ADMIN:
         return request.method != "GET"
     if action is not Action.PRODUCE:
@@ -302,7 +302,7 @@ def _is_audited(action: Action, request: Request) -> bool:
 
 
 def audit_also(request: Request, **detail: Any) -> None:
-    """For what the audit shall have and is known only when it is done, such as the id of a new key."""
+    """Add details that are known only after the action, such as the id of a new key."""
     request.scope.setdefault(_AUDITED, {}).update(detail)
 
 
@@ -358,13 +358,13 @@ def _require_json(request: Request) -> None:
 
 
 def _with_json(scope: Any) -> Any:
-    """Declared as JSON, whatever it was declared as: FastAPI parses no other body."""
+    """The scope with the content type of JSON: FastAPI parses no other body."""
     headers = [(name, value) for name, value in scope["headers"] if name != b"content-type"]
     return {**scope, "headers": [*headers, (b"content-type", b"application/json")]}
 
 
 async def audited(request: BrokerRequest, queue: str | None, do: Callable[[], Awaitable[Response]]) -> Response:
-    """The row is there before the action is tried; the answer is added when there is one. Once for each request."""
+    """Write the row before the action is tried, and add the status of the response afterwards. Once per request."""
     if _AUDITED in request.scope:
         return await do()
     request.scope[_AUDITED] = {}
@@ -395,7 +395,7 @@ async def audited(request: BrokerRequest, queue: str | None, do: Callable[[], Aw
         try:
             await store.run(store.security.audited(row, status, detail=request.scope[_AUDITED] or None))
         except TarryError as error:
-            # The row exists, without its status. The caller must get the response all the same: a new key is shown
+            # The row exists, without its status. The caller must get the response nevertheless: a new key is shown
             # once.
             _log.warning("the audit has no status for %s: %s", action, error)
 
@@ -428,7 +428,7 @@ def audited_body(body: bytes, model: Any = None) -> dict[str, Any]:
 
 
 def _known_fields(parsed: Any, model: Any) -> dict[str, Any] | None:
-    """What the model has taken from the body. None where it is no valid one: the request is refused."""
+    """The fields of the body that the model knows. None if the body is invalid: then the request is refused."""
     if model is None:
         return None
     try:

@@ -85,7 +85,7 @@ class EventStream(ServerSentEvents):
         live: EventHub | TopicHub | None = None,
         allowed: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
-        """`live`: what the stream subscribes to, by default the journal. `allowed`: whether it may go on, by default while
+        """`live`: the source of events, by default the journal. `allowed`: whether the stream may continue, by default while
         the caller's key is valid."""
         super().__init__(headers={"x-accel-buffering": "no"})
         del self.headers["content-length"]
@@ -144,7 +144,7 @@ class EventStream(ServerSentEvents):
             await self._send(send, b"", more=False)
 
     async def _replay(self, send: Send, stream: Stream, after: str, until: str | None) -> str:
-        """Send events after a position; returns where to go on."""
+        """Send events after a position; returns the position to continue from."""
         async for page in self._broker.live.replay(stream, after, until=until):
             await self._send(send, page.text)
             if not page.complete:

@@ -5,6 +5,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 _TYPES: dict[str, DataType] = {
     "binary": T.BinaryType(),
+    "boolean": T.BooleanType(),
     "date": T.DateType(),
     "double": T.DoubleType(),
     "int": T.IntegerType(),

@@ -26,7 +26,6 @@ _DEFAULTS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.sources.partitionOverwriteMode": "dynamic",
     "spark.ui.showConsoleProgress": "false",
     # It makes three more JVM calls for every column that a transformation names, only to add a line number to errors.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
@@ -67,7 +66,8 @@ class JavaMissing(TarryError):
 def session(master: str | None = None, config: Mapping[str, str] | None = None) -> SparkSession:
     """The active session (`spark-submit`, a notebook, Spark Connect), else a new one.
 
-    `master=None` leaves the choice to SPARK_MASTER or spark-submit, and falls back to all cores of this machine.
+    The master of spark-submit or of a Connect server is never overridden. Otherwise it is `master`, else SPARK_MASTER, else
+    all cores of this machine.
     """
     try:
         from pyspark.sql import SparkSession
@@ -81,12 +81,9 @@ def session(master: str | None = None, config: Mapping[str, str] | None = None) 
     # Executors must run the same Python, or they lack the packages installed here.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    master = master or os.environ.get("SPARK_MASTER")
-    submitted = "SPARK_ENV_LOADED" in os.environ or "SPARK_REMOTE" in os.environ
+    master = master_for(master, os.environ)
     settings = dict(_DEFAULTS)
     builder = SparkSession.builder
-    if master is None and not submitted:
-        master = "local[*]"
     if master is not None:
         builder = builder.master(master)
         if master.startswith("local"):
@@ -99,6 +96,18 @@ def session(master: str | None = None, config: Mapping[str, str] | None = None) 
     if "SPARK_REMOTE" not in os.environ:  # a Connect server has its own log level, and no context
         spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def is_submitted(environ: Mapping[str, str]) -> bool:
+    """Whether the master was chosen before this process started: by spark-submit in client or cluster mode, whose JVM starts
+    Python and names its port, or by the address of a Connect server.
+    """
+    return not environ.keys().isdisjoint(("PYSPARK_GATEWAY_PORT", "SPARK_ENV_LOADED", "SPARK_REMOTE"))
+
+
+def master_for(given: str | None, environ: Mapping[str, str]) -> str | None:
+    """The master to set; None if it was chosen before this process started."""
+    return None if is_submitted(environ) else given or environ.get("SPARK_MASTER") or "local[*]"
 
 
 def java_home(environ: Mapping[str, str]) -> str:

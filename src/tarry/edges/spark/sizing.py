@@ -41,9 +41,13 @@ class FrameLayout:
     def read(self, frame: DataFrame) -> DataFrame:
         return frame.coalesce(1) if self.in_one_piece else frame
 
-    def by(self, frame: DataFrame, column: str) -> DataFrame:
-        """Rows with the same value in one partition, for few output files."""
-        return frame.coalesce(1) if self.in_one_piece else frame.repartition(column)
+    def by(self, frame: DataFrame, *columns: str) -> DataFrame:
+        """Rows with the same values in one partition, for few output files."""
+        return frame.coalesce(1) if self.in_one_piece else frame.repartition(*columns)
+
+    def few(self, frame: DataFrame) -> DataFrame:
+        """Few partitions, for few output files."""
+        return frame.coalesce(1 if self.in_one_piece else 4)
 
     @contextmanager
     def keeping(self) -> Generator[Keep]:

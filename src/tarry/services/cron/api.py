@@ -5,7 +5,6 @@ from datetime import datetime, time, timedelta
 from typing import Any, Self, Unpack
 
 from tarry.api.schedule_commands import AsyncOffload, AsyncScheduleCommands
-from tarry.api.schedule_specs import Options, planned, spec_of, ticks_spec
 from tarry.api.schedules import AsyncSchedules, Owned
 from tarry.core.cron import schedule_types
 from tarry.core.cron.model import CronMessage, ScheduleState, check_hash, check_schedule_name
@@ -14,6 +13,7 @@ from tarry.core.errors import InvalidInput, InvalidState
 from tarry.core.monotonic import elapsed_s
 from tarry.core.ports import AsyncStore
 from tarry.services.cron.scheduler import SCAN_EVERY, AsyncScheduler, Generator
+from tarry.services.cron.validation import Options, planned, spec_of, ticks_spec
 from tarry.services.loop import AsyncBackground
 
 Generate = Callable[[datetime], Iterable[CronMessage]]

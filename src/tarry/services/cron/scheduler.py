@@ -7,13 +7,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tarry.api.schedule_commands import AsyncOffload, AsyncScheduleCommands
-from tarry.api.schedule_specs import planned
 from tarry.api.schedules import Owned
 from tarry.core.cron import planner, schedule_changes
 from tarry.core.cron.model import CronMessage, ScheduleChange, ScheduleSpec, ScheduleState
 from tarry.core.errors import TarryError
 from tarry.core.monotonic import elapsed_s
 from tarry.core.ports import AsyncStore
+from tarry.services.cron.validation import planned
 
 SCAN_EVERY = timedelta(seconds=5)
 """Interval of checks when nothing is due: a schedule may have been installed, or the clock set."""
@@ -87,7 +87,7 @@ class RunReport:
     def applied(self, change: ScheduleChange) -> None:
         self.planned += sum(tick.draft is not None for tick in change.ticks)
         wake_at = None if change.after is None else change.after.wake_at
-        self.more |= wake_at is not None and wake_at <= change.decided_at  # less was decided than there is to decide
+        self.more |= wake_at is not None and wake_at <= change.decided_at  # the limit of one plan was reached
 
 
 class AsyncScheduler:

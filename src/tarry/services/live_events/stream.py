@@ -81,7 +81,7 @@ class Stream:
             self._wakeup.set()
 
     def take(self, most_bytes: int) -> bytes:
-        """The buffered text, limited to about what a socket accepts at once: the rest counts as lag."""
+        """The buffered text, limited to about the size of a socket buffer: the rest counts as lag."""
         taken: list[bytes] = []
         size = 0
         while self._waiting and size < most_bytes:

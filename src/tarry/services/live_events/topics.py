@@ -30,7 +30,7 @@ _BUFFER = 20
 Changes = dict[str, set[str]]
 """Topics by queue."""
 Describe = Callable[[int, Collection[str], Collection[str]], bytes]
-"""The text of one notification: its number, the topics, the queues."""
+"""The text of one notification: its number, the topics, the queues; without queues, any may have changed."""
 
 
 def topics_of(event: Event) -> set[str]:
@@ -58,7 +58,7 @@ class TopicHub:
         self._number = 0
         self._rounds = 0
         self._is_joined_anew = False
-        """Events before the subscription began are not known: all topics may have changed."""
+        """Events before the subscription began, or in a gap of it, are not known: all topics may have changed."""
         self._running: asyncio.Task[None] | None = None
 
     @property
@@ -107,7 +107,8 @@ class TopicHub:
             visible = {queue: topics for queue, (event, topics) in changes.items() if wants(event)}
             topics = clock.union(unknown, *visible.values())
             if topics:
-                stream.put([(None, self._describe(self._number, sorted(topics), sorted(visible)))], str(self._number))
+                queues = () if unknown else sorted(visible)
+                stream.put([(None, self._describe(self._number, sorted(topics), queues))], str(self._number))
             if clock and not await self._still_allowed(stream):
                 stream.end(Ending.REFUSED)
 
@@ -128,6 +129,9 @@ class TopicHub:
                     self._is_joined_anew = True
                     while source.ending is None:
                         await source.wait(60.0)
+                        if source.is_behind:  # a gap in the journal, the only text that is buffered here
+                            source.take(1)
+                            self._is_joined_anew = True
                 except TarryError as error:
                     _log.warning("the dashboard gets no live events: %s", error)
                 finally:

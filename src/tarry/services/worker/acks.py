@@ -1,4 +1,4 @@
-"""Acks of one queue, in batches: what handlers end while one is under way goes with the next."""
+"""Acks of one queue, in batches: messages whose handlers end while a batch is being acked belong to the next batch."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Acks:
                 try:
                     async with asyncio.timeout(WITHIN_S):
                         outcomes = await self._queue.leases.ack([job.delivery.lease_id for job in batch])
-                except Exception:  # each message finds out by itself
+                except Exception:  # each message is acked alone, and gets its own error
                     for job in batch:
                         self._failed(job)
                 else:

@@ -18,10 +18,10 @@ from tarry.core.messages.handler_results import Bury, HandlerReturn, Release, Sn
 from tarry.core.messages.model import Failure
 from tarry.core.messages.outcomes import Settled
 from tarry.services.loop import pause_s
-from tarry.services.worker.handlers import Handler, Raised, UnreadablePayload
+from tarry.services.worker.handlers import DeadLetterHandler, Handler, Raised, UnreadablePayload
 from tarry.services.worker.heartbeat import Heartbeat
 from tarry.services.worker.job import Job, JobPhase
-from tarry.services.worker.results import HandlerResult, Hooks
+from tarry.services.worker.results import Handled, HandlerResult, Hooks
 from tarry.services.worker.threads import Threads
 from tarry.wire.payload import Content
 
@@ -60,7 +60,29 @@ class Dispatch:
         if job.is_substituted:
             await asyncio.wait({job.substitute})
         else:
-            await self._settler.settle(job, returned)
+            await self._settle(job, returned)
+
+    async def _settle(self, job: Job, returned: Any) -> None:
+        await self._settler.settle(job, returned)
+        if job.is_dead and job.handler.on_dead is not None:
+            job.phase = JobPhase.DEAD
+            failure = await self._failure_of(job.handler.on_dead, job.handled)
+            job.phase = JobPhase.DONE
+            if failure is not None:
+                name = job.handler.on_dead.name
+                _log.error("%s is a dead letter; its handler %s failed", job.delivery, name, exc_info=failure)
+
+    async def _failure_of(self, on_dead: DeadLetterHandler, handled: Handled) -> BaseException | None:
+        """What it raised: also an exit, which would end the thread or the loop, and the cancellation when the worker ends."""
+        try:
+            if not on_dead.is_async:
+                return await self._threads.run(_raised_by, on_dead.call, handled)
+            await on_dead.call(handled)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            return error
+        return None
 
     def is_plain(self, job: Job, returned: Any) -> bool:
         """Whether all that is left to do is an ack, which may be part of a batch."""
@@ -79,12 +101,13 @@ class Dispatch:
         self._heartbeat.remove(job)
         job.result, job.phase = HandlerResult.ACKED, JobPhase.DONE
         self._settler.record(job, None, settled)
-        job.context.run(self._settler.report, job)  # hooks see what the handler left in its context
+        if self._hooks.is_interested(job.result):
+            job.context.run(self._hooks.finished, job.handled)  # hooks see what the handler left in its context
 
     # The call
 
     async def call(self, job: Job) -> Any:
-        """What the handler returned or raised; or why it was not called, was stopped, or took too long."""
+        """The result or the exception of the handler; or why it was not called, was stopped, or took too long."""
         job.task = job.task or asyncio.current_task()
         job.started_s = self._timer()
         self._heartbeat.add(job)
@@ -170,14 +193,15 @@ class Dispatch:
         self.interrupt(job)
 
     def interrupt(self, job: Job) -> None:
-        """Cancel a handler, or the settle of a lost lease. A handler in a thread can only see `delivery.lost`."""
+        """Cancel a handler, the settle of a lost lease, or `on_dead` when the worker ends. In a thread a handler only sees
+        `delivery.lost`."""
         job.handed.lost = True
         if job.phase is JobPhase.CALLING and job.substitute is None:
             job.substitute = asyncio.create_task(self._settle_without(job), name="tarry-interrupted")
             if job.handler.is_async:
                 job.task.cancel()
-        elif job.phase is JobPhase.SETTLING and job.lost is not None:
-            (job.substitute if job.is_substituted else job.task).cancel()
+        elif (job.phase is JobPhase.SETTLING and job.lost) or (job.phase is JobPhase.DEAD and job.is_stopped):
+            job.settling_task.cancel()
         elif job.phase is JobPhase.DONE and job.is_stopped:
             job.task.cancel()  # it only waits for a handler that does not end
 
@@ -188,9 +212,17 @@ class Dispatch:
         if job.phase is JobPhase.CALLING:
             job.is_substituted = True
             late = Raised(TimeoutError(f"the handler took longer than {job.handler.timeout}"))
-            await self._settler.settle(job, Release() if job.lost or job.is_stopped else late)
+            await self._settle(job, Release() if job.lost or job.is_stopped else late)
             if job.is_stopped:
                 job.task.cancel()
+
+
+def _raised_by(call: Callable[[Handled], Any], handled: Handled) -> BaseException | None:
+    try:
+        call(handled)
+    except BaseException as error:
+        return error
+    return None
 
 
 class Settler:
@@ -252,7 +284,8 @@ class Settler:
                 else:
                     job.is_dead = await job.queue.dead_letters.get(version) is not None
         except (Exception, asyncio.CancelledError):
-            _log.debug("%s is settled, with an unknown result", job.delivery)
+            level = logging.DEBUG if job.handler.on_dead is None else logging.WARNING  # which is not called
+            _log.log(level, "%s is settled, and whether it is dead is unknown", job.delivery)
 
     async def _settle_in_time(self, job: Job, returned: Any) -> Settled | None:
         """Try until the lease is over while the database is unavailable, or another transaction has locked the message."""
@@ -263,7 +296,7 @@ class Settler:
             job.result = HandlerResult.SETTLED
             return handed.settled
         if handed.unconfirmed is not None:
-            job.prolonged(self._timer())  # to learn the result of a settle takes no lease, only a limit
+            job.prolonged(self._timer())  # reading the result of a settle needs no lease, only a time limit
         while job.lost is None and not job.is_over(self._timer()):
             try:
                 if handed.unconfirmed is not None:  # the heartbeat may not watch it any more

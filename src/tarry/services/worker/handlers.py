@@ -36,6 +36,16 @@ class Raised(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterHandler:
+    """Called with the `Handled` of a message that has become a dead letter here."""
+
+    call: Callable[..., Any]
+    name: str
+    is_async: bool
+    wants: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Handler:
     queue: str
     type: str | None
@@ -49,6 +59,7 @@ class Handler:
     retry: Retry | None = None
     timeout: timedelta | None = None
     bury_on: tuple[type[Exception], ...] = ()
+    on_dead: DeadLetterHandler | None = None
 
     def read(self, data: bytes, content_type: str | None) -> Any:
         """The payload, or why there is none: a poll must not fail because of one message."""
@@ -71,7 +82,7 @@ def handler_for(
 ) -> Handler:
     if not callable(call):
         raise InvalidInput(f"a handler is a function, not {call!r:.120}")
-    name = getattr(call, "__qualname__", None) or repr(call)
+    name = _name(call)
     if retry is not None and not isinstance(retry, Retry):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(f"handler {name}: retry must be a tarry.Retry, as Retry.fixed(…), not {retry!r:.120}")
     if timeout is not None and limits.check_delay(timeout, "timeout") == timedelta(0):
@@ -79,7 +90,7 @@ def handler_for(
     for kind in bury_on:
         if not (inspect.isclass(kind) and issubclass(kind, Exception)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidInput(f"handler {name}: bury_on takes classes of exceptions, not {kind!r:.120}")
-    is_async = inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(getattr(call, "__call__", None))  # noqa: B004
+    is_async = _is_async(call)
     payload_type, wants_delivery, wants = _signature(call, name, is_async=is_async)
     return Handler(
         queue=limits.check_queue_name(queue),
@@ -94,6 +105,25 @@ def handler_for(
         timeout=timeout,
         bury_on=bury_on,
     )
+
+
+def dead_letter_handler_for(call: Callable[..., Any]) -> DeadLetterHandler:
+    name, parameters = _name(call), list(inspect.signature(call).parameters.values())
+    required = [p for p in parameters if p.default is p.empty]
+    wants = frozenset(p.name for p in required if p.kind is inspect.Parameter.KEYWORD_ONLY)
+    if len(required) - len(wants) != 1 or not wants <= {*GIVEN}:
+        names = ", ".join(p.name for p in parameters)
+        allowed = "(handled), and by keyword app and resources: (handled, *, app, resources)"
+        raise InvalidInput(f"{name} takes ({names}), and a handler of dead letters takes {allowed}")
+    return DeadLetterHandler(call=call, name=name, is_async=_is_async(call), wants=wants)
+
+
+def _name(call: Callable[..., Any]) -> str:
+    return getattr(call, "__qualname__", None) or repr(call)
+
+
+def _is_async(call: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(getattr(call, "__call__", None))  # noqa: B004
 
 
 def _signature(call: Callable[..., Any], name: str, *, is_async: bool) -> tuple[Any, bool, frozenset[str]]:

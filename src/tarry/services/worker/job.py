@@ -7,10 +7,11 @@ from datetime import datetime
 from enum import IntEnum
 from typing import Any
 
-from tarry.api.delivery import AsyncDelivery, DeliveredMessage
+from tarry.api.delivery import AsyncDelivery
 from tarry.api.queue import AsyncQueue
 from tarry.services.worker.handlers import Handler
 from tarry.services.worker.results import Handled, HandlerResult
+from tarry.services.worker.signatures import AnyDelivery
 
 _BEAT = 1 / 3
 """After this share of a lease it is prolonged: two more beats may fail before it is lost."""
@@ -26,7 +27,9 @@ class JobPhase(IntEnum):
     """The handler runs."""
     CALLED = 2
     SETTLING = 3
-    DONE = 4
+    DEAD = 4
+    """The message is a dead letter, and the function of `on_dead` runs."""
+    DONE = 5
     """The message is settled or lost."""
 
 
@@ -43,6 +46,8 @@ class Job:
     """The substitute settles; a touch is sent."""
     is_stopped = timed_out = False
     """The worker ends, and waits for no thread; the handler took too long."""
+    has_slot = False
+    """It counts as a running handler."""
     is_in_batch = is_repeated = False
     """It is acked with others, see `Acks`; an earlier settle was interrupted, and may have been executed."""
     lost: str | None = None
@@ -60,7 +65,7 @@ class Job:
     ) -> None:
         self.queue = queue
         self.delivery = delivery
-        self.handed: DeliveredMessage[Any] = delivery
+        self.handed: AnyDelivery = delivery
         """The delivery that the handler has, which may settle the message itself."""
         self.handler = handler
         self._interrupt = interrupt
@@ -81,6 +86,10 @@ class Job:
 
     def is_over(self, now_s: float) -> bool:
         return now_s >= self.expires_s
+
+    @property
+    def settling_task(self) -> Any:
+        return self.substitute if self.is_substituted else self.task
 
     @property
     def is_settled(self) -> bool:

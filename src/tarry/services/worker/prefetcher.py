@@ -32,7 +32,15 @@ class QueueLimits:
         self.prefetch = min(self.limit if options.prefetch is None else options.prefetch, 2 * self.limit)
         self.pace = None if options.rate is None else Pace(options.rate)
         self.running = 0
+        self.unsettled = 0
+        """Messages whose handlers were started, with those that have ended and are being acked."""
         self.paused = False
+
+    @property
+    def free(self) -> int:
+        """A handler that has ended leaves its slot before its message is acked, so that the next one runs meanwhile. As many
+        messages as handlers may wait for their acks."""
+        return min(self.limit - self.running, 2 * self.limit - self.unsettled)
 
 
 class Prefetcher:
@@ -75,10 +83,7 @@ class Prefetcher:
     def startable(self, now_s: float) -> bool:
         limits = self.limits
         return bool(
-            self.held
-            and not limits.paused
-            and limits.running < limits.limit
-            and (limits.pace is None or limits.pace.free(now_s) > 0)
+            self.held and not limits.paused and limits.free > 0 and (limits.pace is None or limits.pace.free(now_s) > 0)
         )
 
     def took(self, seconds: float) -> None:
@@ -87,7 +92,7 @@ class Prefetcher:
 
     def missing(self, slots: int) -> int:
         """How many messages to lease, given the number of free slots for this source."""
-        free, ahead, held = min(slots, self.limits.limit - self.limits.running), self._ahead(), len(self.held)
+        free, ahead, held = min(slots, self.limits.free), self._ahead(), len(self.held)
         missing = free + ahead - held
         if self.limits.pace is not None:
             missing = min(missing, self.limits.pace.free(self._timer()) - held)

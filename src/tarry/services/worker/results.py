@@ -10,8 +10,8 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
-from tarry.api.delivery import DeliveredMessage
 from tarry.core.errors import InvalidInput
+from tarry.services.worker.signatures import AnyDelivery
 
 _log = logging.getLogger("tarry.worker")
 
@@ -38,7 +38,7 @@ _TROUBLE = (HandlerResult.FAILED, HandlerResult.BURIED, HandlerResult.LOST)
 class Handled:
     """One handled delivery. `late_s`: due → leased, by the database's clock."""
 
-    delivery: DeliveredMessage[Any]
+    delivery: AnyDelivery
     queue: str
     handler: str
     result: HandlerResult
@@ -94,6 +94,11 @@ class Totals:
     released: int = 0
     """Leased, never started, and released."""
 
+    def add(self, results: list[HandlerResult]) -> None:
+        for result in HandlerResult:  # counted by identity: the hash of a member is computed by Python code
+            if count := results.count(result):
+                self.endings[result] += count
+
     def __str__(self) -> str:
         counts = [f"{count:,} {result.value}" for result in HandlerResult if (count := self.endings[result])]
         return ", ".join(counts) or "nothing to do"
@@ -104,14 +109,14 @@ class Hooks:
 
     def __init__(self) -> None:
         self._on: dict[str, list[Callable[[Any], None]]] = {"started": [], "finished": []}
-        self.middleware: list[Callable[[DeliveredMessage[Any]], AbstractContextManager[Any]]] = []
+        self.middleware: list[Callable[[AnyDelivery], AbstractContextManager[Any]]] = []
 
     def add(self, event: str, call: Callable[[Any], None]) -> None:
         if event not in self._on:
             raise InvalidInput(f"events of a worker are {' and '.join(self._on)}, not {event!r:.60}")
         self._on[event].append(call)
 
-    def started(self, delivery: DeliveredMessage[Any]) -> None:
+    def started(self, delivery: AnyDelivery) -> None:
         if self._on["started"]:
             self._notify("started", delivery)
 

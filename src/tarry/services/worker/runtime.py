@@ -66,7 +66,7 @@ class Runtime:
         self._concurrency = concurrency
         self._timer = timer
         self._blocking_app: Blocking | None = None
-        self._threads = Threads(concurrency)
+        self._threads = Threads(2 * concurrency)  # `on_dead` may run beside a handler that does not end
         heartbeat = Heartbeat(timer)
         self._dispatch = Dispatch(heartbeat, hooks, self._threads, timer, self._blocking)
         self._limits: dict[str, QueueLimits] = {}
@@ -83,6 +83,9 @@ class Runtime:
         self._idle = len(self._prefetchers)
         """How many prefetchers have no running handler."""
         self._jobs: set[Job] = set()
+        """Unsettled ones."""
+        self._running = 0
+        self._is_starting = False
         self._releases: set[asyncio.Task[None]] = set()
         self._loops = [heartbeat.loop, Loop("look for pauses", self._look_once, every=_LOOK_EVERY), *background]
         self._alarm: asyncio.TimerHandle | None = None
@@ -114,15 +117,16 @@ class Runtime:
 
     def _slots(self, prefetcher: Prefetcher) -> int:
         """Free slots of a prefetcher. Each is entitled to one; beyond that, one is reserved for each idle one."""
-        free = self._concurrency - len(self._jobs)
+        free = self._concurrency - self._running
         if prefetcher.running:
             return max(0, free - min(self._idle, self._concurrency - 1))
         return min(free, 1 + max(0, free - 1 - min(self._idle - 1, self._concurrency - 1)))
 
     def _start(self) -> None:
         """Start handlers, prefetchers in turn (round robin), and let the prefetchers poll for more."""
+        self._is_starting = False
         now_s = self._timer()
-        while not self._stopping and len(self._jobs) < self._concurrency and self._start_next(now_s):
+        while not self._stopping and self._running < self._concurrency and self._start_next(now_s):
             pass
         if self._stop is not None and not self._jobs and all(each.is_done for each in self._prefetchers):
             self._stop.set()
@@ -131,6 +135,12 @@ class Runtime:
                 prefetcher.wake()
             if self._paces:
                 self._set_alarm(now_s)
+
+    def _start_soon(self) -> None:
+        """Once for all handlers that end in this iteration of the event loop."""
+        if not self._is_starting:
+            self._is_starting = True
+            asyncio.get_running_loop().call_soon(self._start, context=self._context)
 
     def _set_alarm(self, now_s: float) -> None:
         """Schedule `_start` for the moment at which a rate limit allows one more."""
@@ -152,8 +162,11 @@ class Runtime:
 
     def _begin(self, prefetcher: Prefetcher, job: Job, now_s: float) -> None:
         self._idle -= not prefetcher.running
+        self._running += 1
         prefetcher.running += 1
         prefetcher.limits.running += 1
+        prefetcher.limits.unsettled += 1
+        job.has_slot = True
         if prefetcher.limits.pace is not None:
             prefetcher.limits.pace.start(now_s)
         self._jobs.add(job)
@@ -168,6 +181,8 @@ class Runtime:
             if not job.is_repeated and self._dispatch.is_plain(job, returned):
                 job.phase, job.is_in_batch = JobPhase.SETTLING, True
                 self._acks[prefetcher].add(job, self._context)
+                self._free_slot(prefetcher, job)
+                self._start_soon()
                 return
             await self._dispatch.settle(job, returned)
         except Exception:
@@ -179,27 +194,32 @@ class Runtime:
         finally:
             if not job.is_in_batch:
                 self._leave(prefetcher, job)
-        self._count(prefetcher, job)
+        prefetcher.took(job.took_s)
+        self.totals.add([job.result])
         self._start()
 
-    def _leave(self, prefetcher: Prefetcher, job: Job) -> None:
-        self._jobs.discard(job)
+    def _free_slot(self, prefetcher: Prefetcher, job: Job) -> None:
+        job.has_slot = False
+        self._running -= 1
         prefetcher.running -= 1
         prefetcher.limits.running -= 1
         self._idle += not prefetcher.running
+
+    def _leave(self, prefetcher: Prefetcher, job: Job) -> None:
+        if job.has_slot:
+            self._free_slot(prefetcher, job)
+        self._jobs.discard(job)
+        prefetcher.limits.unsettled -= 1
         if self._stop is not None:
             for each in self._prefetchers:  # it may have offered more
                 each.is_empty = False
-
-    def _count(self, prefetcher: Prefetcher, job: Job) -> None:
-        prefetcher.took(job.took_s)
-        self.totals.endings[job.result] += 1
 
     def _acked(self, prefetcher: Prefetcher, batch: Sequence[tuple[Job, Settled]]) -> None:
         for job, settled in batch:
             self._dispatch.acked(job, settled)
             self._leave(prefetcher, job)
-            self._count(prefetcher, job)
+            prefetcher.took(job.took_s)
+        self.totals.add([job.result for job, _ in batch])
         self._start()
 
     def _ack_alone(self, prefetcher: Prefetcher, job: Job) -> None:
@@ -252,7 +272,7 @@ class Runtime:
     async def _shut_down(
         self, polls: Sequence[asyncio.Task[None]], loops: Sequence[asyncio.Task[None]], grace_s: float
     ) -> None:
-        """Within the grace and about four seconds: what the database has not confirmed by then is left to its lease."""
+        """Within the grace and about four seconds: leases whose release is not confirmed by then expire."""
         self._stopping = True
         grace_until_s = self._timer() + grace_s
         if self._alarm is not None:
@@ -265,10 +285,10 @@ class Runtime:
         if (unsettled := [job for job in self._jobs if job.phase is not JobPhase.DONE]) and grace_s > 0:
             _log.info("stopping: %d still running, for at most %g s", len(unsettled), grace_s)
         while (left_s := grace_until_s - self._timer()) > 0:
-            running = [job.task for job in self._jobs if job.phase is not JobPhase.DONE and not job.is_in_batch]
-            if not (running := [*running, *self._flushers()]):
+            running = [job for job in self._jobs if job.phase is not JobPhase.DONE and not job.is_in_batch]
+            if not (tasks := [*(job.settling_task for job in running), *self._flushers()]):
                 break
-            await asyncio.wait(running, timeout=left_s)  # after a batch that failed, each is acked by itself
+            await asyncio.wait(tasks, timeout=left_s)  # after a batch that failed, each is acked by itself
         for job in list(self._jobs):
             job.stop()
         if rest := self._tasks():

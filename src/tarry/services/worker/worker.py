@@ -2,25 +2,41 @@
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast, overload
 
-from tarry.api.delivery import DeliveredMessage
 from tarry.core import limits
 from tarry.core.errors import InvalidInput
 from tarry.core.messages.retry import Retry
 from tarry.core.rates import Rate
 from tarry.services.loop import Loop
-from tarry.services.worker.handlers import Handler, QueueOptions, Source, handler_for, sources_of
-from tarry.services.worker.results import Hooks, Totals
+from tarry.services.worker.handlers import (
+    DeadLetterHandler,
+    Handler,
+    QueueOptions,
+    Source,
+    dead_letter_handler_for,
+    handler_for,
+    sources_of,
+)
+from tarry.services.worker.noted_limits import note_limits
+from tarry.services.worker.results import Handled, Hooks, Totals
 from tarry.services.worker.runtime import Connected, Runtime
+from tarry.services.worker.signatures import AnyDelivery, Register, TakesApp, TakesBoth, TakesResources
 
 F = TypeVar("F", bound=Callable[..., Any])
-Middleware = Callable[[DeliveredMessage[Any]], AbstractContextManager[Any]]
+Middleware = TypeVar("Middleware", bound=Callable[[AnyDelivery], AbstractContextManager[Any]])
+OnStarted = TypeVar("OnStarted", bound=Callable[[AnyDelivery], None])
+OnDead = TypeVar(
+    "OnDead",
+    bound=Callable[[Handled], Coroutine[Any, Any, None] | None] | TakesApp[Any] | TakesResources[Any] | TakesBoth[Any],
+)
+H = TypeVar("H", Handler, DeadLetterHandler)
+OnFinished = TypeVar("OnFinished", bound=Callable[[Handled], None])
 MOST = 1_000
 
 
@@ -58,6 +74,7 @@ class Worker:
         left after the last; handlers with a parameter `*, resources` get what it yields."""
         self._resources = resources
         self._handlers: dict[tuple[str, str | None], Handler] = {}
+        self._on_dead: dict[str, DeadLetterHandler] = {}
         self._options: dict[str, QueueOptions] = {}
         self.hooks = Hooks()
 
@@ -73,7 +90,7 @@ class Worker:
         prefetch: int | None = None,
         lease_for: timedelta | None = None,
         rate: Rate | None = None,
-    ) -> Callable[[F], F]:
+    ) -> Register:
         """Register the function below: `(payload)` or `(payload, delivery)`, sync or async, payload annotated. By keyword
         (`*, app, resources`) it gets the app, a `tarry.App` for a sync handler, and the worker's resources.
 
@@ -85,12 +102,9 @@ class Worker:
         kinds = bury_on if isinstance(bury_on, tuple) else (bury_on,)
         options = QueueOptions(concurrency=concurrency, prefetch=prefetch, lease_for=lease_for, rate=rate)
 
-        def register(call: F) -> F:
+        def register(call: Callable[..., Any]) -> Any:
             made = handler_for(call, queue, type, retry=retry, timeout=timeout, bury_on=kinds)
-            if "resources" in made.wants and self._resources is None:
-                raise InvalidInput(
-                    f"handler {made.name} takes resources, and this worker has none", hint="tarry.Worker(resources=…)"
-                )
+            self._check_resources(made)
             handles = (made.queue, made.type)
             if handles in self._handlers:
                 what = f"queue {queue!r}" if type is None else f"type {type!r} of queue {queue!r}"
@@ -102,8 +116,34 @@ class Worker:
             self._handlers[handles] = made
             return call
 
+        return cast("Register", register)
+
+    def on_dead(self, queue: str) -> Callable[[OnDead], OnDead]:
+        """Register the function below, sync or async, for messages of the queue that become dead letters in this worker: it
+        gets their `Handled`, and by keyword `app` and `resources`. It is called after the message has died, at most once;
+        what it raises is logged. It does not see messages that kill their worker, or that a handler settles by a verb of the
+        delivery."""
+
+        def register(call: OnDead) -> OnDead:
+            made = dead_letter_handler_for(call)
+            self._check_resources(made)
+            if queue in self._on_dead:
+                raise InvalidInput(f"dead letters of {queue!r} have a handler already: {self._on_dead[queue].name}")
+            self._on_dead[limits.check_queue_name(queue)] = made
+            return call
+
         return register
 
+    def _check_resources(self, made: Handler | DeadLetterHandler) -> None:
+        if "resources" in made.wants and self._resources is None:
+            raise InvalidInput(
+                f"handler {made.name} takes resources, and this worker has none", hint="tarry.Worker(resources=…)"
+            )
+
+    @overload
+    def on(self, event: Literal["started"]) -> Callable[[OnStarted], OnStarted]: ...
+    @overload
+    def on(self, event: Literal["finished"]) -> Callable[[OnFinished], OnFinished]: ...
     def on(self, event: Literal["started", "finished"]) -> Callable[[F], F]:
         """Call the function below whenever a handler has `started` (with the delivery) or `finished` (with a
         `Handled`)."""
@@ -127,6 +167,11 @@ class Worker:
         """The sources to poll, with their handlers."""
         if not self._handlers:
             raise InvalidInput("this worker has no handlers", hint='register one: @worker.handler("queue")')
+        if without := [queue for queue in self._on_dead if queue not in self.queues]:
+            raise InvalidInput(
+                f"on_dead is for {', '.join(without)}, and no handler of this worker is",
+                hint=f"it has: {', '.join(self.queues)}",
+            )
         queues = self.queues if settings.queues is None else settings.queues
         if unknown := [queue for queue in queues if queue not in self.queues]:
             raise InvalidInput(
@@ -149,19 +194,25 @@ class Worker:
         handlers = [handler for source in sources for handler in source.handlers.values()]
         async with AsyncExitStack() as stack:
             blocking: Any = None
-            if any("app" in handler.wants and not handler.is_async for handler in handlers):
+            functions = [*handlers, *self._on_dead.values()]
+            if any("app" in function.wants and not function.is_async for function in functions):
                 blocking = await asyncio.to_thread(app.blocking)
                 stack.push_async_callback(asyncio.to_thread, blocking.close)
             if resources is None and self._resources is not None:
                 resources = await stack.enter_async_context(self._resources(app))
 
-            def bound(handler: Handler) -> Handler:
-                given = {"app": app if handler.is_async else blocking, "resources": resources}
-                given = {name: value for name, value in given.items() if name in handler.wants}
-                return dataclasses.replace(handler, call=partial(handler.call, **given)) if given else handler
+            def bound(function: H) -> H:
+                given = {"app": app if function.is_async else blocking, "resources": resources}
+                given = {name: value for name, value in given.items() if name in function.wants}
+                return dataclasses.replace(function, call=partial(function.call, **given)) if given else function
+
+            on_dead = {queue: bound(made) for queue, made in self._on_dead.items()}
+
+            def complete(handler: Handler) -> Handler:
+                return dataclasses.replace(bound(handler), on_dead=on_dead.get(handler.queue))
 
             yield [
-                dataclasses.replace(source, handlers={type: bound(made) for type, made in source.handlers.items()})
+                dataclasses.replace(source, handlers={type: complete(made) for type, made in source.handlers.items()})
                 for source in sources
             ]
 
@@ -180,4 +231,9 @@ class Worker:
         async with self.opened(app, settings) as sources:
             runtime = Runtime(app, sources, self.hooks, settings.concurrency, background)
             grace_s = settings.grace.total_seconds()
-            return await runtime.run(stop or asyncio.Event(), grace_s, until_empty=settings.until_empty)
+            noting = asyncio.create_task(note_limits(app, sources), name="tarry-note-limits")
+            try:
+                return await runtime.run(stop or asyncio.Event(), grace_s, until_empty=settings.until_empty)
+            finally:
+                noting.cancel()
+                await asyncio.wait({noting})

@@ -24,6 +24,7 @@ _ERRORS: dict[Any, type[errors.TarryError]] = {
     "invalid_payload": errors.InvalidPayload,
     "invalid_state": errors.InvalidState,
     "lock_timeout": errors.LockTimeout,
+    "queue_full": errors.QueueFull,
 }
 
 
@@ -49,8 +50,8 @@ class Reply:
     """After more than one, an earlier request may have been executed, too."""
 
     def read(self, kind: type[R]) -> R:
-        """The body as a struct of `tarry.wire`."""
-        return msgspec.json.decode(self.body, type=kind)
+        """The body as a struct of `tarry.wire`, or as a core value."""
+        return msgspec.json.decode(self.body, type=kind, strict=False)  # durations are seconds
 
     @property
     def problem(self) -> dict[str, Any]:

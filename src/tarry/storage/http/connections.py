@@ -1,6 +1,6 @@
 """Connections to a broker, each with one request at a time, which stay open for the next.
 
-On sockets and a parser in C: a client library took 0.8 to 1.3 ms of CPU per request, many times what the rest of it takes.
+On sockets and a parser in C: a client library took 0.8 to 1.3 ms of CPU per request, many times the cost of the rest.
 """
 
 import asyncio

@@ -78,10 +78,10 @@ def _apply(changes: Sequence[ScheduleChange], queues: Sequence[str], *, together
     """Planning needs the right to produce. Any other change needs admin, and is audited."""
     if not changes:
         return []
+    requests = [wire.ScheduleChangeRequest.of(change) for change in changes]
     if not together and all(change.moves_only and not change.withdraw for change in changes):
-        verb, body = "plan", wire.PlanRequest([wire.MoveRequest.of(change) for change in changes])
+        verb, body = "plan", wire.PlanRequest(requests)
     else:
-        requests = [wire.ScheduleChangeRequest.of(change) for change in changes]
         verb, body = "apply_changes", wire.ScheduleChangesRequest(requests, together)
     queue = queues[0] if queues else ""
     call = Call("POST", f"/v1/schedules:{verb}", body, queue=queue, key=new_key())
@@ -90,7 +90,7 @@ def _apply(changes: Sequence[ScheduleChange], queues: Sequence[str], *, together
 
 def _ledger(call: Call) -> Op[list[TickRecord]]:
     history = yield from fetch_unless("unknown_schedule", wire.History, call)
-    return [] if history is None else [tick.core() for tick in history.ticks]
+    return [] if history is None else history.ticks
 
 
 def _schedule_call(name: str, path: str = "", params: dict[str, Any] | None = None) -> Call:

@@ -48,14 +48,14 @@ class HttpDeadLetters:
             return []
         params = {"limit": min(limit, 1_000), "count_to": max(1, min(cap, 1_000_000))}
         page = yield from fetch(wire.DeadGroups, queue_call("GET", queue, "/dead:groups", params=params))
-        return [group.core() for group in page.groups]
+        return page.groups
 
     @operation
     def count(self, queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 10_000) -> Op[Matching]:
         if where.versions == ():
             return Matching(Counted(0), 0)
         params = {"count_to": max(0, min(limit, 1_000_000)), **_query(where)}
-        return (yield from fetch(wire.Matching, queue_call("GET", queue, "/dead:count", params=params))).core()
+        return (yield from fetch(Matching, queue_call("GET", queue, "/dead:count", params=params)))
 
     @operation
     def redrive(self, queue: str, *, versions: Sequence[int] | None = None, limit: int = 1000) -> Op[int]:

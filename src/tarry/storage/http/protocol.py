@@ -1,4 +1,4 @@
-"""Requests and responses of HTTP/1.1 as bytes: what the blocking and the awaiting connections share."""
+"""Requests and responses of HTTP/1.1 as bytes, for the blocking and the awaiting connections."""
 
 import ssl
 from collections.abc import Mapping

@@ -46,7 +46,7 @@ class HttpQueues:
     @operation
     def counts(self, name: str, *, limit: int = 10_000) -> Op[Counts]:
         params = {"count_to": max(0, min(limit, 1_000_000))}
-        return (yield from fetch(wire.CountedQueue, queue_call("GET", name, params=params))).counts.core()
+        return (yield from fetch(wire.CountedQueue, queue_call("GET", name, params=params))).counts
 
     @operation
     def pause(self, name: str, *, reason: str | None = None) -> Op[QueueInfo]:

@@ -1,4 +1,4 @@
-"""Requests with retries, and the stream of live events with resumption: what the blocking and the awaiting store share."""
+"""Requests with retries, and the stream of live events with resumption, for the blocking and the awaiting store."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -49,7 +49,8 @@ class RequestTries:
     def received(self, response: HttpResponse) -> Reply | None:
         """None: retry after the pause."""
         retry_after = response.header(b"retry-after")
-        if response.status in TRANSIENT or (response.status == 409 and retry_after):
+        # 429 without Retry-After: a queue is full, and the caller decides.
+        if retry_after if response.status in (409, 429) else response.status in TRANSIENT:
             # A request before Retry-After would be rejected, too.
             # Brokers send seconds. A date, which a proxy may send, is ignored.
             if retry_after.isascii() and retry_after.isdigit():

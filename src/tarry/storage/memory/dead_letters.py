@@ -10,7 +10,6 @@ from uuid import UUID
 
 from tarry.core.dead_letters.redrive import (
     EVERY_LETTER,
-    LOOK_AGAIN_FOR,
     Canary,
     DeadFilter,
     DeadGroup,
@@ -20,6 +19,7 @@ from tarry.core.dead_letters.redrive import (
     RedriveOptions,
     RedrivePhase,
     RedriveState,
+    groups_of,
     judged,
     may_turn,
 )
@@ -46,10 +46,6 @@ class _Running:
     def current(self) -> RedriveJob:
         return replace(self.job, queue=self.queue.name, target=None if self.target is self.queue else self.target.name)
 
-    def change(self, now: datetime, *, wait_for: timedelta = timedelta(0), **fields: Any) -> None:
-        changed = replace(self.job, step=self.job.step + 1, updated_at=now, next_at=now + wait_for, **fields)
-        self.job = replace(changed, ended_at=now if changed.ended else None)
-
 
 class MemoryDeadLetters(MemoryRole):
     def __init__(self, state: MemoryState) -> None:
@@ -68,11 +64,9 @@ class MemoryDeadLetters(MemoryRole):
 
     @locked
     def groups(self, queue: str, *, limit: int = 100, cap: int = 10_000) -> builtins.list[DeadGroup]:
-        by_fingerprint: dict[str, builtins.list[DeadRow]] = {}
-        for dead in self._state.queue(queue).dead_fitting():
-            by_fingerprint.setdefault(dead.fingerprint, []).append(dead)
-        groups = [_group(letters, cap) for letters in by_fingerprint.values()]
-        return sorted(groups, key=lambda group: (group.last_died_at, group.example), reverse=True)[: max(limit, 0)]
+        listed = self._state.queue(queue)
+        letters = (dead.letter(listed.name) for dead in reversed(listed.dead_fitting()))
+        return groups_of(letters, limit, cap)
 
     @locked
     def count(self, queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 10_000) -> Matching:
@@ -121,7 +115,7 @@ class MemoryDeadLetters(MemoryRole):
         if running is None:
             raise UnknownRedrive(job)
         if running.job.state in may_turn(state):
-            running.change(self._now, state=state, reason=reason)
+            running.job = running.job.changed(self._now, state=state, reason=reason)
         elif running.job.state is not state:
             raise InvalidState(f"redrive job {job} is {running.job.state}: it cannot become {state}")
         return running.current
@@ -142,14 +136,12 @@ class MemoryDeadLetters(MemoryRole):
         before = running.job.redriven
         gone = [queue for queue in (running.queue, running.target) if queue not in self._state.queues.values()]
         if gone:
-            running.change(now, state=RedriveState.FAILED, reason=f"the queue {gone[0].name} was deleted")
+            reason = f"the queue {gone[0].name} was deleted"
+            running.job = running.job.changed(now, state=RedriveState.FAILED, reason=reason)
         elif running.job.phase is RedrivePhase.VERDICT:
             canaries = zip(running.job.canaries, running.job.canary_keys, strict=True)
             verdict = judged([_canary(running.target, version, key) for version, key in canaries])
-            if verdict.state is None:
-                running.change(now, wait_for=LOOK_AGAIN_FOR)
-            else:
-                running.change(now, **verdict._asdict())
+            running.job = running.job.decided(now, verdict)
         else:
             _step(running, now)
         return replace(running.current, moved=running.job.redriven - before)
@@ -161,31 +153,13 @@ class MemoryDeadLetters(MemoryRole):
 
     def label(self, *, limit: int = 1000, leadership: Leadership | None = None) -> MemoryOperation[int]:
         """No-op: here a dead letter has its fingerprint from the beginning."""
-        return MemoryOperation(lambda: 0)
+        return self._result(0)
 
 
 def _count(queue: MemoryQueue, where: DeadFilter, limit: int) -> Matching:
     letters = queue.dead_fitting(where)[:limit]
     counted = Counted(len(letters), capped=len(queue.dead) > limit)
     return Matching(counted, sum(dead.row.key in queue.rows for dead in letters))
-
-
-def _group(letters: Sequence[DeadRow], cap: int) -> DeadGroup:
-    newest, oldest = letters[-1], letters[0]
-    return DeadGroup(
-        fingerprint=newest.fingerprint,
-        reason=newest.reason,
-        pattern=newest.pattern,
-        error=newest.error,
-        count=Counted(min(len(letters), cap), capped=len(letters) > cap),
-        first_died_at=oldest.died_at,
-        last_died_at=newest.died_at,
-        example=newest.row.version,
-        example_key=newest.row.key,
-        types=tuple(sorted({dead.row.type for dead in letters if dead.row.type is not None})),
-        fewest_attempts=min(dead.row.attempt for dead in letters),
-        most_attempts=max(dead.row.attempt for dead in letters),
-    )
 
 
 def _revive(
@@ -245,21 +219,4 @@ def _step(running: _Running, now: datetime) -> None:
     ]
     if chosen:
         running.after = chosen[-1].age_order
-    canaries, keys, phase = job.canaries, job.canary_keys, job.phase
-    if job.phase is RedrivePhase.CANARY:
-        canaries += tuple(row.version for row in revived)
-        keys += tuple(row.key for row in revived)
-        if ended or len(canaries) >= job.canary:
-            phase = RedrivePhase.VERDICT
-    is_done = ended and (job.phase is RedrivePhase.REST or not canaries)
-    running.change(
-        now,
-        wait_for=job.rest_for(len(revived)),
-        state=RedriveState.DONE if is_done else job.state,
-        reason=None,
-        phase=phase,
-        redriven=job.redriven + len(revived),
-        skipped=job.skipped + len(chosen) - len(revived),
-        canaries=canaries,
-        canary_keys=keys,
-    )
+    running.job = job.stepped(now, [(row.version, row.key) for row in revived], len(chosen), ended=ended)

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
-from typing import TypeVar
 
 from tarry.core.analytics.no_pipeline import NoPipeline
 from tarry.core.analytics.port import AnalyticsPage, AnalyticsQuery
@@ -11,9 +10,7 @@ from tarry.core.errors import InvalidInput
 from tarry.core.journal.events import Event, EventKind
 from tarry.core.journal.positions import EventPage, GapReason, Position
 from tarry.core.journal.snapshots import SnapshotBound
-from tarry.storage.memory.state import MemoryOperation, MemoryRole, locked
-
-R = TypeVar("R")
+from tarry.storage.memory.state import MemoryRole, locked
 
 
 class MemoryJournal(MemoryRole):
@@ -57,9 +54,6 @@ class MemoryJournal(MemoryRole):
 
 
 class MemoryAnalytics(MemoryRole, NoPipeline):
-    def _result(self, value: R) -> MemoryOperation[R]:
-        return MemoryOperation(lambda: value)
-
     @locked
     def events(
         self, query: AnalyticsQuery, *, kinds: Iterable[EventKind] | None = None, consumer: str | None = None

@@ -3,13 +3,13 @@
 from datetime import timedelta
 
 from tarry.core.journal.events import EventKind
-from tarry.core.maintenance.database import DatabaseStatus
+from tarry.core.maintenance.database import NoDatabase
 from tarry.core.maintenance.leadership import Leadership
-from tarry.core.maintenance.sweeping import Partitions, PrunedDay, SweepCursor, Swept, VacuumProblem
+from tarry.core.maintenance.sweeping import SweepCursor, Swept
 from tarry.storage.memory.state import MemoryOperation, MemoryRole, locked
 
 
-class MemoryMaintenance(MemoryRole):
+class MemoryMaintenance(MemoryRole, NoDatabase):
     @locked
     def acquire(self, name: str, holder: str, lead_for: timedelta) -> Leadership | None:
         leader, last = self._state.leader(name), self._state.leaders.get(name)
@@ -67,18 +67,4 @@ class MemoryMaintenance(MemoryRole):
 
     def remove_leftovers(self) -> MemoryOperation[int]:
         """No-op: a queue in memory is deleted at once."""
-        return MemoryOperation(int)
-
-    def make_partitions(self, days: int, *, leadership: Leadership | None = None) -> MemoryOperation[Partitions]:
-        """No-op: the in-memory journal is bounded."""
-        return MemoryOperation(lambda: Partitions(0, 0, 0, overflowing=False))
-
-    def prune_journal(self, *, archived: bool = False, limit: int = 10) -> MemoryOperation[list[PrunedDay]]:
-        """No-op: the in-memory journal is bounded."""
-        return MemoryOperation(list[PrunedDay])
-
-    def vacuum_problems(self) -> MemoryOperation[list[VacuumProblem]]:
-        return MemoryOperation(list[VacuumProblem])
-
-    def database(self) -> MemoryOperation[DatabaseStatus | None]:
-        return MemoryOperation(lambda: None)
+        return self._result(0)

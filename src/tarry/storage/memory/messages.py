@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, Literal, TypeVar
 from uuid import UUID, uuid4
 
-from tarry.core.errors import InvalidPayload
+from tarry.core.errors import InvalidPayload, QueueFull
 from tarry.core.journal.events import EventKind
 from tarry.core.limits import clip_error
 from tarry.core.messages import batches
@@ -36,8 +36,9 @@ from tarry.core.messages.outcomes import Edited, Outcome, Settled
 from tarry.core.messages.retry import Retry
 from tarry.core.messages.states import State
 from tarry.core.wakeup.wait_queue import WaitHint
-from tarry.storage.memory.rows import OFFERED, Row, copied, shared_fields
+from tarry.storage.memory.rows import OFFERED, Row, copied
 from tarry.storage.memory.state import ALWAYS, MemoryOperation, MemoryQueue, MemoryRole, MemoryState, locked
+from tarry.wire.base import same_fields
 
 P = TypeVar("P")
 
@@ -69,7 +70,7 @@ class _Claim(Generic[P]):
 class MemoryMessages(MemoryRole):
     @locked
     def offer(self, queue: str, draft: Draft) -> Outcome:
-        return offer(self._state.used_queue(queue), draft, self._now)
+        return offer_one(self._state.used_queue(queue), draft, self._now)
 
     @locked
     def offer_many(self, queue: str, drafts: Sequence[Draft]) -> builtins.list[Outcome]:
@@ -77,6 +78,7 @@ class MemoryMessages(MemoryRole):
         used = self._state.used_queue(queue)
         survivors, decided = batches.fold(drafts, now)
         effective = batches.effective(drafts, survivors)
+        _require_capacity(used, effective)
         outcomes = {index: offer(used, draft, now) for index, draft in zip(survivors, effective, strict=True)}
         return [outcomes[index] if outcome is None else outcome for index, outcome in enumerate(decided)]
 
@@ -133,8 +135,8 @@ class MemoryMessages(MemoryRole):
             elif claim.problem == "decoder raised":
                 self._fail(queue, row, Failure(LeaseId(row.key, token), claim.error), None)
             else:
-                own = {"payload": claim.payload, "token": token, "leased_at": now, "headers": copied(row.headers)}
-                leases.append(Lease(**shared_fields(row, Lease, **own)))
+                own: dict[str, Any] = {"payload": claim.payload, "headers": copied(row.headers)}
+                leases.append(Lease(**same_fields(row, Lease) | own))
         return leases
 
     def _fail(self, queue: MemoryQueue, row: Row, failure: Failure, retry: Retry | None) -> None:
@@ -146,7 +148,7 @@ class MemoryMessages(MemoryRole):
         if not is_exhausted:
             policy = row.retry or retry or queue.settings.retry
             after = policy.delay(row.attempt, self._state.random()) if failure.after is None else failure.after
-            row.due_at = self._now + after
+            row.due_at = self._now + after if failure.due_at is None else failure.due_at.astimezone(UTC)
             row.last_error = error if error is not None else row.last_error
         detail = None if allowed is None else {"max_attempts": allowed}
         queue.note(EventKind.NACKED, row, leased=True, error=error, detail=detail)
@@ -328,11 +330,23 @@ def _claim(queue: MemoryQueue, n: int, now: datetime, options: PollOptions) -> l
     if queue.paused_at is not None:
         return []
     claims: list[_Claim[Any]] = []
-    for row in queue.order.take(n, now, options.type, lowest_first=options.lowest_first):
+    for row in queue.order.take(n, now, options):
         row.attempts_of_poll = options.max_attempts
         is_exhausted = row.is_exhausted(queue.settings, options.max_attempts)
         claims.append(_Claim(row, row.token, "exhausted" if is_exhausted else None))
     return claims
+
+
+def _require_capacity(queue: MemoryQueue, drafts: Sequence[Draft]) -> None:
+    most = queue.settings.max_depth
+    if most is not None and sum(draft.key not in queue.rows for draft in drafts) > max(0, most - len(queue.rows)):
+        raise QueueFull.of(queue.name, most)
+
+
+def offer_one(queue: MemoryQueue, draft: Draft, now: datetime) -> Outcome:
+    """Raises `QueueFull` if the key is new and the queue has its `max_depth`."""
+    _require_capacity(queue, [draft])
+    return offer(queue, draft, now)
 
 
 def offer(queue: MemoryQueue, draft: Draft, now: datetime) -> Outcome:

@@ -23,7 +23,7 @@ class MemoryQueues(MemoryRole):
         if queue is None:
             queue = self._state.create_queue(name, settings)
         elif not exist_ok:
-            raise _taken(name)
+            raise InvalidState.queue_exists(name)
         return queue.info
 
     @locked
@@ -38,7 +38,7 @@ class MemoryQueues(MemoryRole):
         limits.check_queue_name(new_name)
         queue, queues = self._state.queue(name), self._state.queues
         if new_name in queues:
-            raise _taken(new_name)
+            raise InvalidState.queue_exists(new_name)
         queue.former_names.add(name)
         queue.name = new_name
         queues[new_name] = queues.pop(name)
@@ -51,10 +51,7 @@ class MemoryQueues(MemoryRole):
         queue = self._state.queue(name)
         live, dead = len(queue.rows), len(queue.dead)
         if (live or dead) and not force:
-            raise InvalidState(
-                f"queue {name!r} is not empty: {live:,} live and {dead:,} dead messages",
-                hint="drop and purge them first, or force the deletion",
-            )
+            raise InvalidState.queue_not_empty(name, live, dead)
         if live or dead:
             # Message by message: the journal must record each, and a poll that is decoding must find its rows gone.
             queue.purge()
@@ -92,7 +89,3 @@ class MemoryQueues(MemoryRole):
 
     def now(self) -> MemoryOperation[datetime]:
         return MemoryOperation(self._state.now)
-
-
-def _taken(name: str) -> InvalidState:
-    return InvalidState(f"there is a queue named {name!r} already", hint="choose another name")

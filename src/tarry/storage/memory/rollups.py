@@ -16,6 +16,7 @@ from tarry.core.rollups.model import (
     Measure,
     QueueSlice,
     RolledUp,
+    RollupWindow,
     Standing,
     TimeBucket,
 )
@@ -28,41 +29,22 @@ class MemoryRollups(MemoryRole):
         super().__init__(state)
         self._cron = cron
 
-    @locked
-    def roll_up(self) -> RolledUp:
-        return RolledUp(0, complete=True)
+    def roll_up(self) -> MemoryOperation[RolledUp]:
+        return self._result(RolledUp(0, complete=True))
 
     @locked
-    def slices(
-        self,
-        width: timedelta,
-        since: datetime,
-        until: datetime,
-        *,
-        queue: str | None = None,
-        sum_of: Sequence[str] | None = None,
-    ) -> list[QueueSlice]:
-        return slices_of(self._events(width, since, until, queue), sum_of)
+    def slices(self, window: RollupWindow, *, sum_of: Sequence[str] | None = None) -> list[QueueSlice]:
+        return slices_of(self._events(window), sum_of)
 
     @locked
     def times(
-        self,
-        measure: Measure,
-        width: timedelta,
-        since: datetime,
-        until: datetime,
-        *,
-        queue: str | None = None,
-        sum_of: Sequence[str] | None = None,
-        whole: bool = False,
+        self, measure: Measure, window: RollupWindow, *, sum_of: Sequence[str] | None = None, whole: bool = False
     ) -> list[TimeBucket]:
-        return times_of(self._events(width, since, until, queue), measure, sum_of, since if whole else None)
+        return times_of(self._events(window), measure, sum_of, window.since if whole else None)
 
     @locked
-    def consumers(
-        self, width: timedelta, since: datetime, until: datetime, *, queue: str | None = None
-    ) -> list[ConsumerSlice]:
-        return consumers_of(self._events(width, since, until, queue))
+    def consumers(self, window: RollupWindow) -> list[ConsumerSlice]:
+        return consumers_of(self._events(window))
 
     @locked
     def standings(self, *, limit: int = 1_000, queue: str | None = None) -> list[Standing]:
@@ -110,14 +92,12 @@ class MemoryRollups(MemoryRole):
         live = sum(row.version in revived for queue in queues for row in queue.rows.values())
         return RedriveOutcome(Counted(dead), Counted(live))
 
-    @locked
-    def forget(self, *, limit: int = 10_000) -> int:
-        return 0
+    def forget(self, *, limit: int = 10_000) -> MemoryOperation[int]:
+        return self._result(0)
 
-    def _events(
-        self, width: timedelta, since: datetime, until: datetime, queue: str | None
-    ) -> Iterator[tuple[datetime, Event]]:
+    def _events(self, window: RollupWindow) -> Iterator[tuple[datetime, Event]]:
         for event, _ in self._state.log.events:
-            start = start_of(event, width)
-            if since <= start < until and queue in (None, event.queue) and event.queue in self._state.queues:
+            start = start_of(event, window.width)
+            is_read = window.queue in (None, event.queue) and event.queue in self._state.queues
+            if is_read and window.since <= start < window.until:
                 yield start, event

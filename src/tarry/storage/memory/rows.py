@@ -5,16 +5,16 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import cache
 from typing import Any
 from uuid import UUID
 
-from tarry.core.dead_letters.fingerprints import fingerprint, pattern
+from tarry.core.dead_letters.fingerprints import fingerprint
 from tarry.core.dead_letters.redrive import DeadFilter
-from tarry.core.messages.model import TRACE_HEADERS, DeadLetter, Draft, Filter, StoredMessage
+from tarry.core.messages.model import TRACE_HEADERS, DeadLetter, Draft, Filter, PollOptions, StoredMessage
 from tarry.core.messages.retry import Retry
 from tarry.core.messages.states import State, live_state
 from tarry.core.settings import QueueSettings
+from tarry.wire.base import same_fields
 
 OFFERED = ("key", "payload", "content_type", "priority", "type", "lease_for", "max_attempts", "retry")
 """Fields that a row takes from its draft unchanged."""
@@ -113,17 +113,15 @@ class Row:
         self.token = self.leased_at = self.lease_until = self.consumer = None
 
     def stored(self, queue: str, settings: QueueSettings, now: datetime) -> StoredMessage[bytes]:
-        fields = shared_fields(
-            self,
-            StoredMessage,
-            queue=queue,
-            state=self.state(now),
-            headers=copied(self.headers),
-            max_attempts=self.attempts_allowed(settings),
-            own_max_attempts=self.max_attempts,
-            retry=None if self.retry is None else replace(self.retry, max_attempts=None),
-        )
-        return StoredMessage(**fields)
+        own: dict[str, Any] = {
+            "queue": queue,
+            "state": self.state(now),
+            "headers": copied(self.headers),
+            "max_attempts": self.attempts_allowed(settings),
+            "own_max_attempts": self.max_attempts,
+            "retry": None if self.retry is None else replace(self.retry, max_attempts=None),
+        }
+        return StoredMessage(**same_fields(self, StoredMessage) | own)
 
 
 @dataclass(slots=True, eq=False)
@@ -134,10 +132,9 @@ class DeadRow:
     error: str | None
     consumer: str | None = None
     fingerprint: str = ""
-    pattern: str = ""
 
     def __post_init__(self) -> None:
-        self.fingerprint, self.pattern = fingerprint(self.reason, self.error), pattern(self.error)
+        self.fingerprint = fingerprint(self.reason, self.error)
 
     def fits(self, where: DeadFilter) -> bool:
         row = self.row
@@ -148,18 +145,8 @@ class DeadRow:
         return self.died_at, self.row.version
 
     def letter(self, queue: str) -> DeadLetter[bytes]:
-        own = {name: getattr(self, name) for name in ("died_at", "reason", "error", "fingerprint", "consumer")}
-        return DeadLetter(**shared_fields(self.row, DeadLetter, queue=queue, headers=copied(self.row.headers), **own))
-
-
-def shared_fields(row: Row, result: type[Any], **changes: Any) -> dict[str, Any]:
-    """The fields of a row that the result has too, with changes."""
-    return {name: getattr(row, name) for name in _shared_names(result)} | changes
-
-
-@cache
-def _shared_names(result: type[Any]) -> tuple[str, ...]:
-    return tuple(name for name in Row.__annotations__ if hasattr(result, name))
+        own: dict[str, Any] = {"queue": queue, "headers": copied(self.row.headers), **same_fields(self, DeadLetter)}
+        return DeadLetter(**same_fields(self.row, DeadLetter) | own)
 
 
 class RowHeap:
@@ -243,14 +230,14 @@ class DeliveryOrder:
             # There may be as many types as messages: an empty view must not outlive its last message.
             del self._views[row.type]
 
-    def take(self, n: int, now: datetime, type: str | None, *, lowest_first: bool = False) -> list[Row]:
+    def take(self, n: int, now: datetime, options: PollOptions) -> list[Row]:
         """Remove and return the first `n` deliverable rows. The caller must put each of them back or settle it."""
         taken: list[Row] = []
-        view = self._views.get(type)
+        view = self._views.get(options.type)
         if view is None:
             return taken
         self._return_expired(view, now)
-        for priority in sorted(view.waiting, reverse=not lowest_first):
+        for priority in sorted(view.waiting, reverse=not options.lowest_first):
             heap = view.waiting[priority]
             while len(taken) < n and (head := self._free_head(heap, now)) is not None and head.due_at <= now:
                 self.remove(head)

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from itertools import count
 
 from tarry.core.messages.model import Counted, MessagePosition, StoredMessage
-from tarry.core.search.bulk import KEPT_FOR, BulkJob, BulkProgress, BulkState, Verb
+from tarry.core.search.bulk import KEPT_FOR, BulkJob, BulkProgress, Verb
 from tarry.core.search.hits import Hit, SearchPage
 from tarry.core.search.query import Search
 from tarry.storage.memory.state import MemoryRole, MemoryState, locked
@@ -53,17 +53,7 @@ class MemorySearch(MemoryRole):
     def start_bulk(
         self, verb: Verb, query: str, queues: Sequence[str], *, started_by: str, error: str | None = None
     ) -> BulkJob:
-        job = BulkJob(
-            id=next(self._bulk_ids),
-            verb=verb,
-            query=query,
-            queues=tuple(queues),
-            started_by=started_by,
-            state=BulkState.RUNNING,
-            created_at=self._now,
-            updated_at=self._now,
-            error=error,
-        )
+        job = BulkJob.begin(next(self._bulk_ids), verb, query, queues, self._now, by=started_by, error=error)
         self._bulk_jobs[job.id] = job
         return job
 
@@ -82,21 +72,9 @@ class MemorySearch(MemoryRole):
     @locked
     def save_bulk(self, job: int, progress: BulkProgress, *, step: int | None = None) -> BulkJob | None:
         before = self._bulk_jobs.get(job)
-        if before is None or (not before.is_running if step is None else before.step != step):
-            return None
-        state = progress.state if before.is_running else before.state
-        saved = replace(
-            before,
-            changed=before.changed + progress.changed,
-            skipped=before.skipped + progress.skipped,
-            after=progress.after or before.after,
-            state=state,
-            reason=progress.reason or before.reason,
-            step=before.step + (step is not None),
-            updated_at=self._now,
-            ended_at=None if state is BulkState.RUNNING else before.ended_at or self._now,
-        )
-        self._bulk_jobs[job] = saved
+        saved = None if before is None else before.saved(self._now, progress, step)
+        if saved is not None:
+            self._bulk_jobs[job] = saved
         return saved
 
     @locked

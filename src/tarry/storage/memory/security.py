@@ -15,7 +15,7 @@ from tarry.core.messages.outcomes import Outcome
 from tarry.core.security.api_keys import ApiKey
 from tarry.core.security.audit import Audited
 from tarry.core.security.idempotency import IdempotencyKey, StoredResponse
-from tarry.storage.memory.messages import offer
+from tarry.storage.memory.messages import offer_one
 from tarry.storage.memory.state import MemoryOperation, MemoryRole, MemoryState, locked
 
 _AUDITS_KEPT = 10_000
@@ -36,9 +36,8 @@ class MemorySecurity(MemoryRole):
         now = self._now
         if key.id in self._keys:
             raise InvalidState("there is a key with this id already", hint="try again: ids are random")
-        ends = [end for end in (None if expires_for is None else now + expires_for, key.expires_at) if end is not None]
-        self._keys[key.id] = replace(key, created_at=now, expires_at=min(ends, default=None))
-        return _current(self._keys[key.id], now)
+        self._keys[key.id] = key.added(now, expires_for)
+        return self._keys[key.id].current(now)
 
     @locked
     def find_keys(self, ids: Sequence[str]) -> list[ApiKey]:
@@ -49,9 +48,8 @@ class MemorySecurity(MemoryRole):
         return self._all_keys()
 
     def _all_keys(self) -> list[ApiKey]:
-        return [
-            _current(key, self._now) for key in sorted(self._keys.values(), key=lambda key: (key.created_at, key.id))
-        ]
+        keys = sorted(self._keys.values(), key=lambda key: (key.created_at, key.id))
+        return [key.current(self._now) for key in keys]
 
     @locked
     def revoke_key(self, id: str) -> ApiKey | None:
@@ -60,7 +58,7 @@ class MemorySecurity(MemoryRole):
         if key is None:
             return None
         self._keys[id] = replace(key, revoked_at=key.revoked_at or now)
-        return _current(self._keys[id], now)
+        return self._keys[id].current(now)
 
     @locked
     def audit(
@@ -133,7 +131,7 @@ class MemorySecurity(MemoryRole):
             with self.stored_response(request) as stored:
                 if not stored:
                     with self._state.locked() as now:
-                        outcome = offer(self._state.used_queue(queue), draft, now)
+                        outcome = offer_one(self._state.used_queue(queue), draft, now)
                     stored.append(show(outcome))
             return stored[0]
 
@@ -149,7 +147,3 @@ class MemorySecurity(MemoryRole):
         for key in old:
             del self._responses[key]
         return len(old)
-
-
-def _current(key: ApiKey, now: datetime) -> ApiKey:
-    return replace(key, active=key.revoked_at is None and (key.expires_at is None or key.expires_at > now))

@@ -28,6 +28,7 @@ from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
 from tarry.core.wakeup.wait_queue import WaitQueue
 from tarry.delayqueue.strategies import Strategy, WaitNotifyScan
 from tarry.storage.memory.rows import DeadRow, DeliveryOrder, Row
+from tarry.wire.base import same_fields
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -68,7 +69,7 @@ class EventLog:
 
 
 class MemoryState:
-    """What the roles share. All but `now` and `locked` may be used only inside of `locked`."""
+    """The state that the roles share. All of it but `now` and `locked` may be used only inside of `locked`."""
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class MemoryState:
         """The last leader of each name; its lease may be over."""
         self.wait_queue = _wait_queue(settings, strategy)
         # Every change notifies the waiters, except a manually moved clock.
-        self.wait_queue.set_listening(is_listening=isinstance(clock, AuthorityClock))
+        self.wait_queue.is_listening = isinstance(clock, AuthorityClock)
         self.versions = count(1)
         """One counter for all queues: a version identifies one state of one message across queues."""
         self.changed: set[MemoryQueue] = set()
@@ -188,7 +189,7 @@ class MemoryQueue:
         self.name = name
         self.former_names: set[str] = set()
         self.settings = settings
-        self.created_at = state.locked_at
+        self.created_at = self.updated_at = state.locked_at
         self.paused_at: datetime | None = None
         self.paused_reason: str | None = None
         self.rows: dict[str, Row] = {}
@@ -199,26 +200,17 @@ class MemoryQueue:
 
     @property
     def info(self) -> QueueInfo:
-        return QueueInfo(
-            name=self.name,
-            settings=self.settings,
-            created_at=self.created_at,
-            paused_at=self.paused_at,
-            paused_reason=self.paused_reason,
-        )
+        return QueueInfo(**same_fields(self, QueueInfo))
 
     def counts(self, limit: int, now: datetime) -> Counts:
         states = Counter(row.state(now) for row in self.rows.values())
         ready = (row.due_at for row in self.rows.values() if row.state(now) is State.READY)
 
-        def counted(n: int) -> Counted:
-            return Counted(min(n, limit), capped=n > limit)
-
         return Counts(
-            delayed=counted(states[State.DELAYED]),
-            ready=counted(states[State.READY]),
-            leased=counted(states[State.LEASED]),
-            dead=counted(len(self.dead)),
+            delayed=Counted.up_to(limit, states[State.DELAYED]),
+            ready=Counted.up_to(limit, states[State.READY]),
+            leased=Counted.up_to(limit, states[State.LEASED]),
+            dead=Counted.up_to(limit, len(self.dead)),
             lag_for=now - min(ready, default=now),
         )
 
@@ -279,6 +271,8 @@ class MemoryQueue:
         return len(discarded)
 
     def note_queue(self, kind: EventKind, detail: Mapping[str, Any] | None = None) -> None:
+        if kind is not EventKind.QUEUE_PURGED:
+            self.updated_at = self._state.locked_at
         self._state.log.append(kind, self._state.locked_at, self.name, None, detail=detail)
 
     def note(
@@ -296,8 +290,10 @@ class MemoryQueue:
             return
         has_content = kind in _WITH_CONTENT
         has_payload = has_content and level is JournalLevel.PAYLOADS
-        if has_payload:  # with the fields needed to decode and route it
-            routing = {"type": row.type, "content_type": row.content_type, "headers": row.headers}
+        if has_content:  # the type, and for a payload what is needed to decode and route it
+            routing: dict[str, Any] = {"type": row.type}
+            if has_payload:
+                routing |= {"content_type": row.content_type, "headers": row.headers}
             given = {name: value for name, value in routing.items() if value is not None}
             detail = {**(detail or {}), **given} or None
         self._state.log.append(
@@ -334,6 +330,9 @@ class MemoryRole:
     def _now(self) -> datetime:
         """The time of the operation that runs."""
         return self._state.locked_at
+
+    def _result(self, value: R) -> MemoryOperation[R]:
+        return MemoryOperation(lambda: value)
 
 
 def locked(method: Callable[Concatenate[Role, P], R]) -> Callable[Concatenate[Role, P], MemoryOperation[R]]:

@@ -20,6 +20,7 @@ from tarry.storage.postgres.arrays import read_in_utc, register_array_dumpers
 from tarry.storage.postgres.errors import translated
 from tarry.storage.postgres.fencing import note_session
 from tarry.storage.postgres.prepared import keep_session, session_of
+from tarry.storage.postgres.schema_name import DEFAULT, keep_schema, other_options, schema_of
 
 if TYPE_CHECKING:
     from tarry.core.ports import Connections
@@ -48,12 +49,14 @@ def keeps_state(conn: Connection[Any] | AsyncConnection[Any]) -> bool:
     return session_of(conn) is not None
 
 
-def configure(conn: Connection[Any], statement_for: timedelta | None = None) -> None:
+def configure(conn: Connection[Any], statement_for: timedelta | None = None, schema: str = DEFAULT) -> None:
+    keep_schema(conn, schema)
     rows = conn.cursor(row_factory=namedtuple_row)
     _configured(conn, rows.execute(_TUNE, _tuning(conn, statement_for)).fetchone())
 
 
-async def aconfigure(conn: AsyncConnection[Any], statement_for: timedelta | None = None) -> None:
+async def aconfigure(conn: AsyncConnection[Any], statement_for: timedelta | None = None, schema: str = DEFAULT) -> None:
+    keep_schema(conn, schema)
     rows = conn.cursor(row_factory=namedtuple_row)
     _configured(conn, await (await rows.execute(_TUNE, _tuning(conn, statement_for))).fetchone())
 
@@ -96,7 +99,7 @@ def keywords(dsn: str) -> dict[str, Any]:
             "this is not an address of a PostgreSQL database",
             hint="write postgresql://user@host/database, or: host=… dbname=… user=…",
         ) from None  # the driver's words may quote the address, and with it a password
-    return {name: value for name, value in KEYWORDS.items() if name not in given}
+    return {name: value for name, value in KEYWORDS.items() if name not in given} | other_options(dsn)
 
 
 def opened(dsn: str) -> Connection[Any]:
@@ -109,6 +112,7 @@ def opened(dsn: str) -> Connection[Any]:
             hint="check the address, the user and the password, and that the server runs: tarry doctor",
         ) from error
     conn.prepare_threshold = None
+    keep_schema(conn, schema_of(dsn))
     return conn
 
 
@@ -140,7 +144,7 @@ def pool_options(dsn: str, settings: StoreSettings) -> dict[str, Any]:
         "max_size": settings.pool_size,
         "timeout": connect_for_s,
         # Less than a caller waits: then its next try begins afresh, instead of waiting for a pause that has doubled for as
-        # long as the server was away.
+        # long as the server was unavailable.
         "reconnect_timeout": 0.8 * connect_for_s,
     }
 

@@ -81,7 +81,7 @@ class Fence:
 
 
 def _end(sessions: Sequence[ServerSession], within_s: float) -> Op[list[ServerSession]]:
-    """End these sessions; those that have not ended in time."""
+    """End these sessions, and return those that have not ended in time."""
     still: list[ServerSession] = []
     for session in sessions:
         params = {"pid": session.pid, "started_at": session.started_at, "within_ms": round(within_s * 1_000)}

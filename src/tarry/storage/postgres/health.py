@@ -89,5 +89,5 @@ def check_schema(conn: Connection[Any]) -> None:
     if status.left_behind:
         raise SchemaMismatch(
             f"the database belongs to a newer version of Tarry, which has applied {status.left_behind[0]}",
-            hint="use that version; what it has applied cannot be taken back: tarry db status",
+            hint="use that version: its migrations cannot be reverted; see tarry db status",
         )

@@ -81,9 +81,9 @@ class MigrationDiff(NamedTuple):
     """The migrations of a database compared with those of this version."""
 
     pending: list[Migration]
-    """What this version has and the database has not."""
+    """Migrations of this version that the database does not have."""
     newer: list[str]
-    """Names of what the database has and this version does not know."""
+    """Names of migrations that the database has and this version does not know."""
 
     @property
     def left_behind(self) -> list[str]:
@@ -118,7 +118,7 @@ def migrate(conn: Connection[Any], *, post: bool = True) -> list[Migration]:
     """Apply the pending migrations, each file in a transaction of its own, and return them.
 
     Any number of processes may do this at once: they take turns, and the later ones find nothing to do. Where an open
-    transaction of another session is in the way for too long, `LockTimeout` names it; what was applied before stays applied.
+    transaction of another session is in the way for too long, `LockTimeout` names it; migrations applied before stay.
     """
     done: list[Migration] = []
     for migration in known() if pending(conn) else ():
@@ -136,7 +136,7 @@ def migrate(conn: Connection[Any], *, post: bool = True) -> list[Migration]:
 
 
 def _apply_patiently(conn: Connection[Any], migration: Migration) -> bool:
-    """Try again while other sessions hold what the migration needs; between the tries their statements go on."""
+    """Try again while other sessions hold locks that the migration needs; between the tries their statements continue."""
     for pause_s in (*PAUSES_S, None):
         with _watched(conn, after_s=LOCK_TIMEOUT_S / 2) as blockers:
             try:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from datetime import datetime
-from typing import Any, Generic, LiteralString, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, Generic, LiteralString, ParamSpec, TypeVar
 
 import msgspec
 
@@ -17,9 +18,11 @@ from tarry.storage.postgres.messages.statements import MissingQueue
 from tarry.storage.postgres.queues import statements as queue_statements
 from tarry.storage.postgres.statement import Op, Row, Statement, sql
 
+P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S")
 R_co = TypeVar("R_co", covariant=True)
+Role = TypeVar("Role", bound="PostgresRole")
 
 
 class PostgresOperation(msgspec.Struct, Operation[R_co], eq=False, gc=False):
@@ -59,22 +62,18 @@ class PostgresRole:
         self._clock = clock
         self._settings = settings
 
+    @property
+    def _now(self) -> datetime | None:
+        """The time of a pinned clock; None: the database's clock decides."""
+        return self._clock.pinned()
+
     def _statement(self, make: Callable[[datetime | None], Statement[R]]) -> PostgresOperation[R]:
         """A single statement, given the time of a pinned clock."""
-        return PostgresOperation(lambda own: make(self._clock.pinned()).run())
+        return PostgresOperation(lambda own: make(self._now).run())
 
     def _sql(self, file: LiteralString, decode: Callable[[list[Row]], R], /, **params: Any) -> PostgresOperation[R]:
         """The statement of a SQL file, with the time of a pinned clock as its parameter `now`."""
         return self._statement(lambda now: Statement(sql(file), {"now": now, **params}, decode))
-
-    def _steps(
-        self, make: Callable[[datetime | None], Op[R]], *, atomic: bool = False, wait_for_locks: bool = True
-    ) -> PostgresOperation[R]:
-        return PostgresOperation(lambda own: make(self._clock.pinned()), atomic, wait_for_locks)
-
-    def _in_queue(self, make: Callable[[datetime | None], Op[R]], *, atomic: bool = False) -> PostgresOperation[R]:
-        """For a queue that must exist."""
-        return PostgresOperation(lambda own: in_known_queue(lambda: make(self._clock.pinned())), atomic)
 
     def _creating(
         self,
@@ -84,7 +83,7 @@ class PostgresRole:
         result: Callable[[S], R],
     ) -> Op[R]:
         """For an offer or a poll, which creates its queue if it is missing and the settings allow it."""
-        now = self._clock.pinned()
+        now = self._now
         try:
             return result((yield from make(now)))
         except MissingQueue:
@@ -92,6 +91,25 @@ class PostgresRole:
                 raise
         yield from queue_statements.create(check_queue_name(queue), QueueSettings(), now).run()
         return result((yield from make(now)))
+
+
+def operation(
+    *, atomic: bool = False, wait_for_locks: bool = True
+) -> Callable[[Callable[Concatenate[Role, P], Op[R]]], Callable[Concatenate[Role, P], PostgresOperation[R]]]:
+    """Decorate a method of a role that yields its statements and creates no queue. It is called again for every try."""
+
+    def decorate(
+        make: Callable[Concatenate[Role, P], Op[R]],
+    ) -> Callable[Concatenate[Role, P], PostgresOperation[R]]:
+        @wraps(make)
+        def method(self: Role, /, *args: P.args, **options: P.kwargs) -> PostgresOperation[R]:
+            return PostgresOperation(
+                lambda own: in_known_queue(lambda: make(self, *args, **options)), atomic, wait_for_locks
+            )
+
+        return method
+
+    return decorate
 
 
 def in_known_queue(make: Callable[[], Op[R]]) -> Op[R]:

@@ -4,7 +4,7 @@ A cursor of the driver costs three times as much as the statement itself: it tra
 describes the result with every call. The types of parameters are those that the text casts them to, so a statement is
 prepared once, whatever is null, and its values are packed here; other types are left to the driver.
 
-What is prepared is sent and awaited through libpq: the driver's generators cost as much as the rest of the client's work.
+Prepared statements are sent and awaited through libpq: the driver's generators cost as much as the rest of the client's work.
 Everything else goes through `Connection.wait`. Both cancel an interrupted statement and wait for its end.
 """
 
@@ -18,7 +18,7 @@ from functools import cache
 from itertools import count
 from operator import attrgetter
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, LiteralString, NamedTuple
 
 from psycopg import AsyncConnection, Connection, DatabaseError, Error, generators
 from psycopg.abc import PQGen
@@ -28,6 +28,7 @@ from psycopg.pq import ExecStatus, Format, TransactionStatus
 from psycopg.pq.abc import PGconn, PGresult
 
 from tarry.storage.postgres.arrays import ARRAYS, EPOCH, US
+from tarry.storage.postgres.schema_name import DEFAULT, in_schema, schema_on
 from tarry.storage.postgres.statement import Row, Statement, row_maker
 
 AnyConnection = Connection[Any] | AsyncConnection[Any]
@@ -61,7 +62,7 @@ def _timestamp(value: datetime) -> bytes:
 
 _BIGINT, _INTERVAL = Struct(">q").pack, Struct(">qii").pack
 _UNNAMED: Final = _Type(0, str, str.encode, Format.TEXT)
-"""Of a parameter without a cast: the server finds out."""
+"""Of a parameter without a cast: the server infers the type."""
 _TYPES: Final[dict[str, _Type]] = {
     "text": _Type(25, str, str.encode),
     "bytea": _Type(17, bytes, bytes),
@@ -138,6 +139,10 @@ class PreparedStatements:
     """The prepared statements of one connection, which only one thread or task uses at a time."""
 
     def __init__(self, conn: AnyConnection) -> None:
+        schema = schema_on(conn)
+        self._text: Callable[[LiteralString], _Text] = (
+            _text if schema == DEFAULT else lambda sql: _text(in_schema(sql, schema))
+        )
         self._pgconn = conn.pgconn
         self._dumps = Transformer(conn)
         self._loads = Transformer(conn)
@@ -149,7 +154,7 @@ class PreparedStatements:
         self._wait = waiting.poll
 
     def run(self, conn: Connection[Any], statement: Statement[Any]) -> list[Row]:
-        text = _text(statement.sql)
+        text = self._text(statement.sql)
         prepared = self._prepared.get(text)
         values = None if prepared is None else text.encoded(statement.params)
         if prepared is None or values is None:
@@ -157,7 +162,7 @@ class PreparedStatements:
         pgconn = conn.pgconn
         try:
             pgconn.send_query_prepared(prepared.name, values, text.formats, Format.BINARY)
-            # If not all was sent, the driver goes on when the server has read some of it.
+            # If not all was sent, the driver sends the rest when the server has read some of it.
             result = conn.wait(generators.execute(pgconn))[-1] if pgconn.flush() else self._result(pgconn)
         except (KeyboardInterrupt, SystemExit):
             _cancel(conn)
@@ -182,7 +187,7 @@ class PreparedStatements:
 
     def execute(self, conn: AnyConnection, statement: Statement[Any]) -> PQGen[list[Row]]:
         """For `conn.wait`."""
-        text, params, pgconn = _text(statement.sql), statement.params, conn.pgconn
+        text, params, pgconn = self._text(statement.sql), statement.params, conn.pgconn
         values = text.encoded(params)
         if values is None:
             names = text.names

@@ -7,14 +7,17 @@ from tarry.core.clock import AuthorityClock, Clock
 from tarry.core.settings import StoreSettings
 from tarry.core.wakeup.wait_queue import WaitQueue
 from tarry.storage.postgres.analytics.role import analytics_role
+from tarry.storage.postgres.connections import keywords
 from tarry.storage.postgres.cron.role import PostgresCron
 from tarry.storage.postgres.dead_letters.role import PostgresDeadLetters
 from tarry.storage.postgres.fencing import ServerSession
 from tarry.storage.postgres.journal.role import PostgresJournal
 from tarry.storage.postgres.maintenance.role import PostgresMaintenance
+from tarry.storage.postgres.messages.depth import DepthBudget
 from tarry.storage.postgres.messages.role import PostgresMessages
 from tarry.storage.postgres.queues.role import PostgresQueues
 from tarry.storage.postgres.rollups.role import PostgresRollups
+from tarry.storage.postgres.schema_name import listen_dsn_of
 from tarry.storage.postgres.search.role import PostgresSearch
 from tarry.storage.postgres.security.role import PostgresSecurity
 from tarry.storage.postgres.wakeup.role import PostgresWakeup
@@ -33,14 +36,16 @@ class PostgresRoles:
             monotonic=time.monotonic,
         )
         trusted = isinstance(clock, AuthorityClock)
-        self._subscription = Subscription(settings.listen_dsn or dsn, wait_queue, trusted=trusted)
-        self.messages = PostgresMessages(clock, settings, poll_timer)
+        keywords(settings.listen_dsn or dsn)  # rejects an invalid DSN without quoting its password
+        self._subscription = Subscription(listen_dsn_of(dsn, settings.listen_dsn), wait_queue, trusted=trusted)
+        budget = DepthBudget(poll_timer)
+        self.messages = PostgresMessages(clock, settings, poll_timer, budget)
         self.queues = PostgresQueues(clock, settings)
         self.wakeup = PostgresWakeup(clock, settings, wait_queue, self._subscription)
         self.dead_letters = PostgresDeadLetters(clock, settings)
         self.cron = PostgresCron(clock, settings)
         self.journal = PostgresJournal(clock, settings)
-        self.security = PostgresSecurity(clock, settings)
+        self.security = PostgresSecurity(clock, settings, budget)
         self.maintenance = PostgresMaintenance(clock, settings)
         self.rollups = PostgresRollups(clock, settings)
         self.search = PostgresSearch(clock, settings)

@@ -15,6 +15,7 @@ from psycopg.pq.abc import PGresult
 from tarry.core.errors import CommitLost
 from tarry.storage.postgres.arrays import read_in_utc
 from tarry.storage.postgres.prepared import session_of
+from tarry.storage.postgres.schema_name import in_schema, schema_on
 from tarry.storage.postgres.statement import Copy, Op, Row, Statement, row_maker
 
 R = TypeVar("R")
@@ -22,8 +23,11 @@ AnyCursor = Cursor[Any] | AsyncCursor[Any]
 C = TypeVar("C", bound=AnyCursor)
 
 
-async def drive(conn: AsyncConnection[Any], op: Op[R], *, external: bool = False, notify: bool = True) -> R:
-    """`external`: on a connection that is not ours. There nothing is prepared: what a session prepared outlives the plan.
+async def drive(
+    conn: AsyncConnection[Any], op: Op[R], *, external: bool = False, notify: bool = True, schema: str | None = None
+) -> R:
+    """`external`: on a connection that is not ours. Nothing is prepared there: it would stay in the session. The `schema` is
+    that of the store, since only connections of our own know it.
 
     A lock that is not granted is raised inside the op, unless a transaction has failed with it: where earlier steps have
     committed, only the op knows what to answer.
@@ -43,7 +47,7 @@ async def drive(conn: AsyncConnection[Any], op: Op[R], *, external: bool = False
                     else:
                         rows = session.run(conn, step)
                 else:
-                    rows = await _with_cursor(conn, step, external=external, notify=notify)
+                    rows = await _with_cursor(conn, step, schema, external=external, notify=notify)
             except LockNotAvailable as error:
                 if conn.info.transaction_status != TransactionStatus.IDLE or is_interrupted(error, before):
                     raise
@@ -74,15 +78,16 @@ def cancellations() -> int:
 
 
 async def _with_cursor(
-    conn: AsyncConnection[Any], step: Statement[Any] | Copy, *, external: bool, notify: bool
+    conn: AsyncConnection[Any], step: Statement[Any] | Copy, schema: str | None, *, external: bool, notify: bool
 ) -> list[Row]:
+    text = in_schema(step.sql if notify else silent(step.sql), schema or schema_on(conn))
     async with _ours(AsyncCursor(conn, row_factory=_named_rows), external=external) as cursor:
         if isinstance(step, Copy):
-            async with cursor.copy(step.sql) as copy:
+            async with cursor.copy(text) as copy:
                 for block in step.blocks:
                     await copy.write(block)
             return []
-        await cursor.execute(step.sql if notify else silent(step.sql), step.params, prepare=False)
+        await cursor.execute(text, step.params, prepare=False)
         return await cursor.fetchall() if _has_rows(cursor.pgresult) else []
 
 
@@ -106,7 +111,7 @@ _BEGIN_BOUNDED: LiteralString = "begin; set local lock_timeout = '200ms'"
 """For a connection without session state (a pooler is between), in one round trip; else `connections._TUNE` has set it."""
 
 _BEGIN_BRIEF: LiteralString = "begin; set local lock_timeout = '20ms'"
-"""To find out by trying which of many items are blocked: each try that fails takes this long."""
+"""For tries that show which of many items are blocked: each failed try takes this long."""
 
 
 @asynccontextmanager

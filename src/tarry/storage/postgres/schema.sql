@@ -294,6 +294,18 @@ create table tarry.journal_point (
     fillfactor=50
 );
 
+create table tarry.lake_round (
+    lake text not null,
+    number bigint not null,
+    position bigint not null,
+    snapshot text not null,
+    system_id text not null,
+    is_done boolean not null default false,
+    done_at timestamp with time zone,
+    constraint lake_round_pkey PRIMARY KEY (lake, number)
+);
+create unique index lake_round_planned ON tarry.lake_round USING btree (lake) WHERE (NOT is_done);
+
 create table tarry.leader (
     name text not null,
     holder text not null,
@@ -352,35 +364,6 @@ create table tarry.message (
 create unique index message_key ON tarry.message USING btree (key, queue);
 create index message_order ON tarry.message USING btree (((queue + 0)), priority, due_at, version);
 create index message_order_by_type ON tarry.message USING btree (((queue + 0)), type, priority, due_at, version) WHERE (type IS NOT NULL);
-
-create table tarry.message_fact (
-    queue_id integer not null,
-    version bigint not null,
-    settled_at timestamp with time zone not null,
-    offered_at timestamp with time zone,
-    due_at timestamp with time zone,
-    first_leased_at timestamp with time zone,
-    origin bigint,
-    last_id bigint not null,
-    wait_s double precision,
-    processing_s double precision not null,
-    size integer,
-    attempts integer not null,
-    redeliveries integer not null,
-    releases integer not null,
-    priority smallint,
-    queue text not null,
-    outcome text not null,
-    reason text,
-    key text collate "C" not null,
-    consumer text,
-    last_error text,
-    run_id bigint not null,
-    fresh_at timestamp with time zone not null,
-    constraint message_fact_pkey PRIMARY KEY (queue_id, version),
-    constraint message_fact_outcome_check CHECK ((outcome = ANY (ARRAY['done'::text, 'dead'::text, 'dropped'::text, 'superseded'::text, 'redriven'::text, 'unknown'::text])))
-);
-create index message_fact_end ON tarry.message_fact USING btree (queue_id, settled_at);
 
 create table tarry.metric_band (
     queue_id integer not null,
@@ -462,6 +445,9 @@ create table tarry.queue (
     journal tarry.journal_level not null,
     retention_for interval not null,
     target_lag_for interval not null,
+    max_depth integer,
+    description text,
+    handler_max_attempts integer,
     paused_at timestamp with time zone,
     paused_reason text,
     created_at timestamp with time zone not null,
@@ -472,19 +458,19 @@ create table tarry.queue (
     constraint queue_pkey PRIMARY KEY (id),
     constraint queue_lease_for_check CHECK (((lease_for >= '00:00:01'::interval) AND (lease_for <= '12:00:00'::interval))),
     constraint queue_max_attempts_check CHECK ((max_attempts >= 1)),
+    constraint queue_max_depth_check CHECK ((max_depth >= 1)),
     constraint queue_name_check CHECK ((name ~ '^[A-Za-z0-9._-]{1,100}$'::text)),
     constraint queue_retry_check CHECK ((cardinality(retry) = 4))
 );
 create index queue_leftovers ON tarry.queue USING btree (id) WHERE has_leftovers;
 create unique index queue_name ON tarry.queue USING btree (name) WHERE (deleted_at IS NULL);
 
-create table tarry.queue_day (
+create table tarry.queue_level (
     lake text not null,
-    day date not null,
     queue_id integer not null,
-    net bigint not null,
-    dead_net bigint not null,
-    constraint queue_day_pkey PRIMARY KEY (lake, day, queue_id)
+    depth bigint not null,
+    dead bigint not null,
+    constraint queue_level_pkey PRIMARY KEY (lake, queue_id)
 );
 
 create table tarry.redrive_job (
@@ -542,6 +528,7 @@ create table tarry.rollup (
     removed integer not null,
     live_delta integer not null,
     dead_delta integer not null,
+    last_xid bigint,
     constraint rollup_pkey PRIMARY KEY (width, start_at, queue)
 ) with (
     fillfactor=50
@@ -578,9 +565,9 @@ create table tarry.rollup_time (
     start_at timestamp with time zone not null,
     queue integer not null,
     measure text not null,
-    bucket smallint not null,
-    n integer not null,
-    constraint rollup_time_pkey PRIMARY KEY (width, start_at, queue, measure, bucket),
+    buckets smallint[] not null,
+    n integer[] not null,
+    constraint rollup_time_pkey PRIMARY KEY (width, start_at, queue, measure),
     constraint rollup_time_measure_check CHECK ((measure = ANY (ARRAY['lag'::text, 'work'::text])))
 ) with (
     fillfactor=50
@@ -723,33 +710,6 @@ create table tarry.tick_forgotten (
     constraint tick_forgotten_pkey PRIMARY KEY (ledger, hash)
 );
 
-create table tarry.trace_head (
-    lake text not null,
-    position bigint not null,
-    snapshot text not null,
-    system_id text not null,
-    run_id bigint not null,
-    traced_at timestamp with time zone not null,
-    constraint trace_head_pkey PRIMARY KEY (lake)
-);
-
-create table tarry.trace_part (
-    lake text not null,
-    kind text not null,
-    day date not null,
-    run_id bigint not null,
-    rows bigint not null,
-    constraint trace_part_pkey PRIMARY KEY (lake, kind, day, run_id),
-    constraint trace_part_kind_check CHECK ((kind = ANY (ARRAY['events'::text, 'facts'::text])))
-);
-
-create table tarry.trace_reader (
-    lake text not null,
-    job text not null,
-    run_id bigint not null,
-    constraint trace_reader_pkey PRIMARY KEY (lake, job)
-);
-
 create unlogged table tarry.waiter (
     queue integer not null,
     type text collate "C" not null,
@@ -768,9 +728,10 @@ create unlogged table tarry.waiter (
 
 create table tarry.event_overflow partition of tarry.event DEFAULT;
 
-create function tarry.detail(type text, content_type text, headers jsonb) returns jsonb language sql immutable parallel safe as $$
-    select nullif(
-        jsonb_strip_nulls(jsonb_build_object('type', type, 'content_type', content_type, 'headers', headers)), '{}')
+create function tarry.detail(has_payload boolean, type text, content_type text, headers jsonb) returns jsonb language sql stable parallel safe as $$
+    select case when has_payload then nullif(
+            jsonb_strip_nulls(jsonb_build_object('type', type, 'content_type', content_type, 'headers', headers)), '{}')
+        when type is not null then jsonb_build_object('type', type) end
 $$;
 
 create function tarry.event_hash(e tarry.event) returns bigint language sql stable parallel safe as $$
@@ -996,34 +957,6 @@ create view tarry.consumers as
    FROM tarry.consumer_hour c
      LEFT JOIN tarry.queue q ON q.id = c.queue_id;
 
-create view tarry.facts as
- SELECT q.name AS queue_name,
-    f.queue_id,
-    f.version,
-    f.settled_at,
-    f.offered_at,
-    f.due_at,
-    f.first_leased_at,
-    f.origin,
-    f.last_id,
-    f.wait_s,
-    f.processing_s,
-    f.size,
-    f.attempts,
-    f.redeliveries,
-    f.releases,
-    f.priority,
-    f.queue,
-    f.outcome,
-    f.reason,
-    f.key,
-    f.consumer,
-    f.last_error,
-    f.run_id,
-    f.fresh_at
-   FROM tarry.message_fact f
-     LEFT JOIN tarry.queue q ON q.id = f.queue_id;
-
 create view tarry.forecasts as
  SELECT q.name AS queue_name,
     f.queue_id,
@@ -1070,4 +1003,4 @@ create view tarry.anomalies as
      LEFT JOIN tarry.queue q ON q.id = a.queue_id;
 
 insert into tarry.migration (number, name, checksum) values
-    (1, '0001_pre_initial', 'c7f7bacec7dcf839');
+    (1, '0001_pre_initial', '19e0936bc253548c');

@@ -39,6 +39,7 @@ from tarry.storage.postgres.prepared import session_of
 from tarry.storage.postgres.retries import Tries, share
 from tarry.storage.postgres.roles import PostgresRoles
 from tarry.storage.postgres.runner import cancellations, drive, is_interrupted, transaction
+from tarry.storage.postgres.schema_name import schema_of
 from tarry.storage.postgres.spare_pool import SparePool
 
 R = TypeVar("R")
@@ -65,17 +66,18 @@ class AsyncPostgresStore(PostgresRoles):
         self._sleep = sleep
         self._borrowed: set[AsyncConnection[Any]] = set()
         """Connections of ours that a `do` of `once` uses. No queue is created there: that would take another connection."""
+        self._schema = schema_of(dsn)
         options = pool_options(dsn, settings)
         if True:  # ASYNC
             self._lock_turns = asyncio.Semaphore(share(settings.pool_size))
             self._in_flight = InFlight()
             self._group_commits = GroupCommits(self._retried, self._try, lock_for_s=settings.lock_for.total_seconds())
-            tune = partial(aconfigure, statement_for=settings.statement_for)
+            tune = partial(aconfigure, statement_for=settings.statement_for, schema=self._schema)
             self._pool = AsyncConnectionPool[AsyncConnection[Any]](dsn, configure=tune, open=False, **options)
         else:
             self._lock_turns = threading.Semaphore(share(settings.pool_size))
             self._fork_guard = ForkGuard()
-            tune = partial(configure, statement_for=settings.statement_for)
+            tune = partial(configure, statement_for=settings.statement_for, schema=self._schema)
             self._pool = SparePool(dsn, configure=tune, open=True, **options)
 
     async def open(self) -> None:  # ASYNC
@@ -227,7 +229,7 @@ class AsyncPostgresStore(PostgresRoles):
     async def _try_external(self, operation: PostgresOperation[R], conn: AsyncConnection[Any]) -> R:
         notify = self.settings.notify_with_conn or conn in self._borrowed
         async with conn.transaction() if operation.atomic and commits_each_statement(conn) else nullcontext():
-            return await drive(conn, operation.start(False), external=True, notify=notify)
+            return await drive(conn, operation.start(False), external=True, notify=notify, schema=self._schema)
 
 
 class InFlight:  # ASYNC

@@ -94,6 +94,15 @@ class RedisRole:
         pinned = self._context.clock.pinned()
         return None if pinned is None else micros(pinned)
 
+    def _result(self, value: R) -> RedisOperation[R]:
+        """An operation without a call."""
+
+        def start() -> Op[R]:
+            yield from ()
+            return value
+
+        return RedisOperation(start)
+
     def _registry(self, name: LiteralString, payloads: Sequence[bytes] = (), /, **params: Any) -> Op[Any]:
         return (yield ScriptCall(script(name), REGISTRY, {"now": self._now(), **params}, payloads))
 
@@ -172,6 +181,9 @@ def stored(settings: QueueSettings) -> dict[str, Any]:
         "journal": settings.journal.value,
         "retention_for": duration(settings.retention_for),
         "target_lag_for": duration(settings.target_lag_for),
+        "max_depth": settings.max_depth,
+        "description": settings.description,
+        "handler_max_attempts": settings.handler_max_attempts,
     }
     return {name: value if value is None else str(value) for name, value in values.items()}
 

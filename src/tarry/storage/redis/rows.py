@@ -16,6 +16,7 @@ from tarry.core.messages.retry import Retry
 from tarry.core.messages.states import live_state
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.storage.redis.operation import duration, instant, json_text, micros, since, stored_retry
+from tarry.wire.base import same_fields
 
 _HASH_BYTES = 8
 
@@ -72,49 +73,22 @@ class MessageRow(msgspec.Struct, gc=False):
     def message(
         self, queue: str, key: str, payload: bytes, now: datetime, queue_attempts: int | None
     ) -> StoredMessage[bytes]:
-        due_at, lease_until = instant(self.due_at), None if self.lease_until is None else instant(self.lease_until)
-        return StoredMessage(
-            queue=queue,
-            key=key,
-            payload=payload,
-            version=self.version,
-            state=live_state(due_at=due_at, lease_until=lease_until, now=now),
-            attempt=self.attempt,
-            priority=self.priority,
-            due_at=due_at,
-            created_at=instant(self.created_at),
-            lease_until=lease_until,
-            consumer=self.consumer,
-            type=self.type,
-            headers=self.all_headers,
-            content_type=self.content_type,
-            max_attempts=queue_attempts if self.max_attempts is None else self.max_attempts,
-            last_error=self.last_error,
-            own_max_attempts=self.max_attempts,
-            lease_for=None if self.lease_for is None else since(self.lease_for),
-            retry=retry_of(self.retry),
-            origin=self.origin,
-        )
+        values = _values(self, StoredMessage)
+        own: dict[str, Any] = {
+            "queue": queue,
+            "key": key,
+            "payload": payload,
+            "state": live_state(due_at=values["due_at"], lease_until=values["lease_until"], now=now),
+            "headers": self.all_headers,
+            "max_attempts": queue_attempts if self.max_attempts is None else self.max_attempts,
+            "own_max_attempts": self.max_attempts,
+            "retry": retry_of(self.retry),
+        }
+        return StoredMessage(**values | own)
 
     def letter(self, queue: str, payload: bytes) -> DeadLetter[bytes]:
-        return DeadLetter(
-            queue=queue,
-            key=self.key,
-            payload=payload,
-            version=self.version,
-            attempt=self.attempt,
-            priority=self.priority,
-            due_at=instant(self.due_at),
-            died_at=instant(self.died_at or 0),
-            reason=self.reason,
-            error=self.error,
-            type=self.type,
-            headers=self.all_headers,
-            content_type=self.content_type,
-            fingerprint=self.fingerprint,
-            consumer=self.consumer,
-            origin=self.origin,
-        )
+        own: dict[str, Any] = {"queue": queue, "payload": payload, "headers": self.all_headers}
+        return DeadLetter(**_values(self, DeadLetter) | own)
 
 
 row_of: Callable[[bytes], MessageRow] = msgspec.msgpack.Decoder(MessageRow).decode
@@ -171,7 +145,8 @@ def info_of(record: Sequence[bytes]) -> QueueInfo:
     """A queue from the fields and values of its record."""
     texts = [part.decode() for part in record]
     fields = dict(zip(texts[::2], texts[1::2], strict=True))
-    attempts, paused_at = fields.get("max_attempts"), fields.get("paused_at")
+    attempts, depth, paused_at = fields.get("max_attempts"), fields.get("max_depth"), fields.get("paused_at")
+    handler_attempts = fields.get("handler_max_attempts")
     settings = QueueSettings(
         lease_for=since(fields["lease_for"]),
         max_attempts=None if attempts is None else int(attempts),
@@ -179,11 +154,15 @@ def info_of(record: Sequence[bytes]) -> QueueInfo:
         journal=JournalLevel(fields["journal"]),
         retention_for=since(fields["retention_for"]),
         target_lag_for=since(fields["target_lag_for"]),
+        max_depth=None if depth is None else int(depth),
+        description=fields.get("description"),
+        handler_max_attempts=None if handler_attempts is None else int(handler_attempts),
     )
     return QueueInfo(
         name=fields["name"],
         settings=settings,
         created_at=instant(fields["created_at"]),
+        updated_at=instant(fields.get("updated_at", fields["created_at"])),
         paused_at=None if paused_at is None else instant(paused_at),
         paused_reason=fields.get("paused_reason"),
     )
@@ -215,22 +194,21 @@ def event_of(id: bytes, fields: Sequence[bytes], queue: str | None = None) -> Ev
     row = _event_row(fields[1])
     if row.kind not in KINDS:
         return None
-    return Event(
-        id=int(id.partition(b"-")[0]),
-        kind=EventKind(row.kind),
-        at=instant(row.at),
-        queue=queue or row.queue,
-        key=row.key,
-        version=row.version,
-        attempt=row.attempt,
-        priority=row.priority,
-        due_at=None if row.due_at is None else instant(row.due_at),
-        leased_at=None if row.leased_at is None else instant(row.leased_at),
-        lease_until=None if row.lease_until is None else instant(row.lease_until),
-        consumer=row.consumer,
-        size=row.size,
-        payload_hash=None if row.hash is None else bytes.fromhex(row.hash),
-        payload=fields[3] if len(fields) > 2 else None,
-        error=row.error,
-        detail=row.detail,
-    )
+    own: dict[str, Any] = {
+        "id": int(id.partition(b"-")[0]),
+        "kind": EventKind(row.kind),
+        "at": instant(row.at),
+        "queue": queue or row.queue,
+        "payload_hash": None if row.hash is None else bytes.fromhex(row.hash),
+        "payload": fields[3] if len(fields) > 2 else None,
+    }
+    return Event(**_values(row, Event) | own)
+
+
+def _values(row: msgspec.Struct, kind: type[Any]) -> dict[str, Any]:
+    """The fields of a row that a value of this kind has, too: instants and durations instead of microseconds."""
+    values = same_fields(row, kind)
+    for name, value in values.items():
+        if value is not None and name.endswith(("_at", "_until", "_for")):
+            values[name] = since(value) if name.endswith("_for") else instant(value)
+    return values

@@ -117,11 +117,14 @@ class TestWorking:
             "locked_until": "2024-01-01T00:00:10.000000Z",
             "ack_timeout_seconds": 10,
             "dequeued_at": SECONDS,
+            "created_at": SECONDS,
+            "max_attempts": 3,
+            "last_error": None,
         }
 
     def test_an_empty_queue_is_404(self, call: Caller) -> None:
         response = call("GET", "/api/queue/message")
-        assert (response.status_code, response.json()["error"]) == (404, "NO_MESSAGES")
+        assert (response.status_code, response.json()) == (404, {"message": "Message not found"})
 
     def test_the_highest_priority_comes_first_and_a_type_can_be_chosen(
         self, enqueue: Enqueue, dequeue: Dequeue
@@ -207,7 +210,7 @@ class TestWorking:
         body = call("POST", "/api/queue/nack/batch", {"nacks": nacks}).json()
         assert (len(body["succeeded"]), body["failed"]) == (2, [])
         assert sorted([*body["requeued"], *body["movedToDlq"]]) == sorted(body["succeeded"])
-        assert (len(body["requeued"]), body["message"]) == (1, "Batch nacked: 2/2")
+        assert (len(body["requeued"]), body["message"]) == (1, "NACKed 2 messages, 0 failed")
 
     def test_a_touch_extends_the_lock(
         self, call: Caller, enqueue: Enqueue, dequeue: Dequeue, pinned: MutableClock

@@ -58,6 +58,7 @@ RELAY_ROUTES = (
     RelayRoute("POST", "/api/queue/move", "admin", {"messages": ["ID"], "fromQueue": "dead", "toQueue": "main"}),
     RelayRoute("DELETE", "/api/queue/clear", "admin", about="all"),
     RelayRoute("DELETE", "/api/queue/{queueType}/clear", "admin", about="all"),
+    RelayRoute("DELETE", "/api/queue/activity/clear", "admin", about="all"),
     RelayRoute("GET", "/api/queue/status", "read", query="?queueName=QUEUE"),
     RelayRoute("GET", "/api/queue/{queueType}/messages", "read", query="?queueName=QUEUE"),
     RelayRoute("GET", "/api/queue/{queueType}/export", "read", query="?queueName=QUEUE"),

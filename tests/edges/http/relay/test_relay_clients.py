@@ -78,3 +78,116 @@ def test_a_list_can_be_sorted_by_what_relay_s_page_offers(call: Caller, column: 
     assert listed.status_code == 200
     if column == "payload":
         assert [message["payload"] for message in listed.json()["messages"]] == ["a", "b"]
+
+
+def test_a_delivery_has_what_relay_s_has(call: Caller) -> None:
+    id = enqueue(call, maxAttempts=4)
+    first = call("GET", "/api/queue/message", params={"consumerId": "w-1"}).json()
+    assert (first["created_at"] <= first["dequeued_at"], first["max_attempts"], first["last_error"]) == (True, 4, None)
+    nack = {"lock_token": first["lock_token"], "errorReason": "no route"}
+    assert call("POST", f"/api/queue/message/{id}/nack", nack).json()["message"] == "Message nacked successfully"
+    second = call("GET", "/api/queue/messages/batch", params={"count": 2}).json()["messages"][0]
+    assert (second["attempt_count"], second["last_error"], second["created_at"]) == (2, "no route", first["created_at"])
+
+
+def test_a_failed_message_keeps_its_place(call: Caller, pinned: MutableClock) -> None:
+    first = enqueue(call)
+    pinned.advance(timedelta(seconds=1))
+    enqueue(call)
+    taken = call("GET", "/api/queue/message").json()
+    pinned.advance(timedelta(seconds=1))
+    call("POST", f"/api/queue/message/{first}/nack", {"lock_token": taken["lock_token"]})
+    again = call("GET", "/api/queue/message").json()
+    assert (taken["id"], again["id"]) == (first, first)
+    nacks = [{"id": first, "lock_token": again["lock_token"]}]
+    assert call("POST", "/api/queue/nack/batch", {"nacks": nacks}).json()["requeued"] == [first]
+    assert call("GET", "/api/queue/message").json()["id"] == first
+
+
+def test_nothing_to_deliver_is_404_as_in_relay(call: Caller) -> None:
+    response = call("GET", "/api/queue/message")
+    assert (response.status_code, response.json()) == (404, {"message": "Message not found"})
+
+
+def test_waiting_messages_have_nulls_where_a_lease_would_be(call: Caller, pinned: MutableClock) -> None:
+    enqueue(call, ackTimeout=30)
+    (waiting,) = call("GET", "/api/queue/main/messages").json()["messages"]
+    for name in ("lock_token", "locked_until", "dequeued_at", "acknowledged_at", "consumer_id", "last_error"):
+        assert waiting[name] is None
+    assert type(waiting["ack_timeout_seconds"]) is int
+    call("GET", "/api/queue/message")
+    (leased,) = call("GET", "/api/queue/processing/messages", params={"sortBy": "dequeued_at"}).json()["messages"]
+    assert leased["dequeued_at"] == int(pinned.pinned().timestamp())
+
+
+def test_a_dead_letter_keeps_when_it_was_created_and_names_the_time_out(call: Caller, pinned: MutableClock) -> None:
+    enqueue(call, maxAttempts=1)
+    created = int(pinned.pinned().timestamp())
+    call("GET", "/api/queue/message", params={"ackTimeout": 5})
+    pinned.advance(timedelta(seconds=10))
+    assert call("GET", "/api/queue/message").status_code == 404
+    (letter,) = call("GET", "/api/queue/dead/messages").json()["messages"]
+    assert (letter["created_at"], letter["last_error"]) == (created, "Timeout after max attempts")
+
+
+def test_finished_messages_are_listed_from_the_journal(call: Caller) -> None:
+    ids = [enqueue(call, payload=number, type=f"t{number}") for number in range(3)]
+    for _ in ids:
+        taken = call("GET", "/api/queue/message").json()
+        call("POST", "/api/queue/ack", {"id": taken["id"], "lock_token": taken["lock_token"]})
+    listed = call("GET", "/api/queue/acknowledged/messages", params={"limit": 2}).json()
+    assert [message["id"] for message in listed["messages"]] == ids[:0:-1]
+    assert listed["pagination"]["hasMore"]
+    message = listed["messages"][0]
+    assert (message["status"], message["type"], message["payload"]) == ("acknowledged", "t2", None)
+    assert message["created_at"] <= message["dequeued_at"] <= message["acknowledged_at"]
+    filtered = call("GET", "/api/queue/acknowledged/messages", params={"filterType": "t0"}).json()
+    assert [message["id"] for message in filtered["messages"]] == ids[:1]
+    assert call("GET", "/api/queue/archived/messages").json()["messages"] == []
+
+
+def test_the_activity_log_has_the_type_of_every_event(call: Caller) -> None:
+    id = enqueue(call, type="email")
+    call("GET", "/api/queue/message", params={"consumerId": "w-1"})
+    logs = call("GET", "/api/queue/activity", params={"message_id": id}).json()["logs"]
+    assert [log["message_type"] for log in logs] == ["email", "email"]
+    for name in ("source_queue", "dest_queue", "prev_consumer_id", "batch_id", "error_reason"):
+        assert logs[0][name] is None
+    stats = call("GET", "/api/queue/activity/consumers").json()["stats"]
+    assert (stats["w-1"]["dequeue_count"], stats["w-1"]["last_dequeue"]) == (1, logs[0]["timestamp"])
+
+
+def test_empty_lists_change_nothing(call: Caller) -> None:
+    assert call("POST", "/api/queue/batch", []).json()["message"] == "Batch processed: 0/0 messages enqueued"
+    assert call("POST", "/api/queue/messages/delete", {"messageIds": []}).json()["deletedCount"] == 0
+    move = {"messages": [], "fromQueue": "dead", "toQueue": "main"}
+    assert call("POST", "/api/queue/move", move).json()["movedCount"] == 0
+
+
+def test_a_queue_has_its_description_and_when_it_changed(call: Caller, pinned: MutableClock) -> None:
+    made = call("POST", "/api/queues", {"name": "mails", "description": "Outgoing"}).json()["queue"]
+    assert (made["description"], made["updated_at"]) == ("Outgoing", made["created_at"])
+    pinned.advance(timedelta(minutes=1))
+    changed = call("PATCH", "/api/queues/mails", {"max_attempts": 5}).json()
+    assert changed["message"] == "Queue 'mails' updated successfully"
+    assert (changed["queue"]["description"], changed["queue"]["message_count"]) == ("Outgoing", 0)
+    assert changed["queue"]["updated_at"] > made["updated_at"]
+    shown = call("GET", "/api/queues/mails").json()
+    assert (shown["message_count"], shown["processing_count"], shown["dead_count"]) == (0, 0, 0)
+    assert call("PATCH", "/api/queues/mails", {"description": ""}).json()["queue"]["description"] is None
+
+
+def test_an_export_takes_the_order_of_a_list(call: Caller) -> None:
+    enqueue(call)
+    exported = call("GET", "/api/queue/main/export", params={"sortBy": "priority", "sortOrder": "asc"})
+    assert (exported.status_code, len(exported.json())) == (200, 1)
+
+
+def test_clearing_the_log_is_refused_with_the_reason(call: Caller) -> None:
+    response = call("DELETE", "/api/queue/activity/clear")
+    assert (response.status_code, "retention_for" in response.json()["message"]) == (405, True)
+
+
+@pytest.mark.parametrize("path", ["/api/doc", "/api/docs", "/api/reference", "/api/health"])
+def test_relay_s_pages_exist(call: Caller, path: str) -> None:
+    assert call("GET", path).status_code == 200

@@ -62,9 +62,9 @@ def test_unsupported_parameters_are_422(call: Caller, query: str) -> None:
     assert call("GET", f"/api/queue/main/messages?{query}").status_code == 422
 
 
-@pytest.mark.parametrize("state", ["acknowledged", "archived", "nowhere"])
-def test_finished_messages_are_not_listed(call: Caller, made: dict[str, Any], state: str) -> None:
-    response = call("GET", f"/api/queue/{state}/messages")
+@pytest.mark.parametrize("path", ["nowhere/messages", "acknowledged/export", "archived/export"])
+def test_what_cannot_be_listed_or_exported_is_422(call: Caller, made: dict[str, Any], path: str) -> None:
+    response = call("GET", f"/api/queue/{path}")
     assert response.status_code == 422
     assert "timeline" in response.json()["hint"]
 

@@ -115,7 +115,7 @@ class TestPlanning:
                     "name": name,
                     "expected": body["revision"],
                     "decided_at": "2024-01-01T00:00:00Z",
-                    "cursor_at": "2024-01-01T00:00:00Z",
+                    "after": {"cursor_at": "2024-01-01T00:00:00Z"},
                     "ticks": [
                         {"tick": f"2024-01-02T{n // 3600:02}:{n // 60 % 60:02}:{n % 60:02}Z"} for n in range(ticks)
                     ],

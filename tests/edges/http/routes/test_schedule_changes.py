@@ -87,7 +87,7 @@ class TestChanging:
     def test_a_change_of_an_unknown_schedule_is_not_applied(self, call: Caller) -> None:
         assert applied(call, {**NEW, "after": None}) == [False]
         assert applied(call, {**NEW, "expected": 1, "after": {"cursor_at": THEN}}) == [False]
-        plan = {"name": "beat", "expected": 1, "decided_at": THEN, "cursor_at": NEXT}
+        plan = {"name": "beat", "expected": 1, "decided_at": THEN, "after": {"cursor_at": NEXT}}
         assert call("POST", "/v1/schedules:plan", {"changes": [plan]}).json() == {"applied": [False]}
 
     def test_a_message_of_a_tick_is_named_by_the_schedule_and_not_by_the_caller(self, call: Caller) -> None:
@@ -121,10 +121,17 @@ class TestChanging:
     def test_what_is_planned_is_not_done_by_hand(self, call: Caller) -> None:
         applied(call, NEW)
         revision = call("GET", "/v1/schedules/beat").json()["revision"]
-        plan = {"name": "beat", "expected": revision, "decided_at": THEN, "cursor_at": NEXT}
-        for tick in ({"verdict": "triggered"}, {"verdict": "skipped", "reason": "by_hand"}):
-            bad = {**plan, "ticks": [{"tick": THEN, **tick}]}
-            assert code(call("POST", "/v1/schedules:plan", {"changes": [bad]}))[0] == 422
+        plan = {"name": "beat", "expected": revision, "decided_at": THEN, "after": {"cursor_at": NEXT}}
+        for bad in (
+            {"ticks": [{"tick": THEN, "verdict": "triggered"}]},
+            {"ticks": [{"tick": THEN, "verdict": "skipped", "reason": "by_hand"}]},
+            {"ticks": [{"tick": THEN, "verdict": "skipped", "hash": "other"}]},
+            {"withdraw": [{"hash": "other", "tick": THEN}]},
+            {"after": AFTER},
+            {"after": None},
+            {"expected": None},
+        ):
+            assert code(call("POST", "/v1/schedules:plan", {"changes": [{**plan, **bad}]}))[0] == 422
         assert call("POST", "/v1/schedules:plan", {"changes": [plan]}).json() == {"applied": [True]}
 
 
@@ -141,7 +148,7 @@ class TestKeys:
         revision = admin("GET", "/v1/schedules/beat").json()["revision"]
         assert applied(mine, {**theirs, "expected": revision, "after": None}) == [False]
         assert applied(mine, {**theirs, "expected": revision, "after": {"cursor_at": NEXT}}) == [False]
-        plan = {"name": "beat", "expected": revision, "decided_at": THEN, "cursor_at": NEXT}
+        plan = {"name": "beat", "expected": revision, "decided_at": THEN, "after": {"cursor_at": NEXT}}
         assert mine("POST", "/v1/schedules:plan", {"changes": [plan]}).json() == {"applied": [False]}
         for taken in (own["after"], AFTER):
             bad = {**theirs, "expected": revision, "after": taken}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.edges.spark.schemas import EVENTS
 from tarry.edges.spark.sizing import local_frame
+from tarry.edges.spark.transforms import facts
 from tarry.edges.spark.transforms import history as tracing
 from tarry.edges.spark.transforms.anomalies.builtin import BUILT_IN
 from tarry.edges.spark.transforms.anomalies.context import BANDS, PROFILES, QUEUES, DetectorContext
@@ -64,9 +65,10 @@ def seen(
     bands: DataFrame | None = None,
 ) -> DetectorContext:
     events = local_frame(spark, journal.rows, EVENTS)
+    sequence = tracing.sequenced(events)
     return DetectorContext(
-        events=events,
-        sequence=tracing.sequenced(events),
+        events=tracing.with_history(events, sequence),
+        idle=facts.idle(facts.still_open(facts.fold(sequence))),
         metrics=events.limit(0),
         series=local_frame(spark, [], SERIES) if series is None else series,
         queues=local_frame(spark, [(1, "orders", max_attempts, SINCE, None, "events")], QUEUES),
@@ -74,6 +76,7 @@ def seen(
         bands=local_frame(spark, [], BANDS) if bands is None else bands,
         since=since,
         until=until,
+        minutes_since=since,
     )
 
 

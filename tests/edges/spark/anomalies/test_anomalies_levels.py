@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tarry.edges.spark.sizing import local_frame
+from tarry.edges.spark.transforms import consumers, metrics
 from tarry.edges.spark.transforms import history as tracing
 from tarry.edges.spark.transforms.anomalies import baselines, profiles
 from tarry.edges.spark.transforms.anomalies.context import BANDS, QUEUES
@@ -187,7 +188,8 @@ def test_habits_are_quantiles_of_the_days_before(spark: SparkSession) -> None:
     from tarry.edges.spark.schemas import EVENTS
 
     events = local_frame(spark, journal.rows, EVENTS)
-    counted = profiles.tallied_events(events, tracing.sequenced(events))
+    traced = tracing.traced(tracing.sequenced(events))
+    counted = profiles.tallied(metrics.measured(traced), consumers.consumer_hours(traced))
     (size,) = profiles.profiles(counted.where("measure = 'size'"), [TODAY]).collect()
     assert size.n == 200
     assert 91 <= size.p01 <= 100 <= size.p99 <= 120

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tarry.edges.spark.sizing import local_frame
 from tarry.edges.spark.transforms.anomalies.builtin import BUILT_IN, RULES
+from tarry.edges.spark.transforms.anomalies.context import RAISED
 from tarry.edges.spark.transforms.anomalies.messages import FlashMessage, LargePayload
 from tarry.edges.spark.transforms.anomalies.operations import BurstDequeue
 from tests.edges.spark.anomalies.anomaly_kit import NOON, Journal, detected_by, habit, keys, seen
@@ -140,6 +142,17 @@ def test_a_sentence_has_one_line_of_the_error(spark: SparkSession) -> None:
 
 def held(key: str, *, until: float = 30) -> Journal:
     return Journal().add("leased", 0, key=key, leased_at=0, lease_until=until, consumer="c")
+
+
+def test_the_limit_of_an_hour_counts_what_earlier_runs_have_raised(spark: SparkSession) -> None:
+    journal = Journal()
+    for n in range(5):
+        journal.add("offered", n, key=f"k{n}", size=10**6)
+    hour = int(NOON.timestamp()) // 3600
+    raised = local_frame(spark, [("large_payload", 1, hour, 18), ("flash_message", 1, hour, 20)], RAISED)
+    first, second = detected_by(replace(seen(spark, journal), raised=raised), "large_payload")
+    assert (first.key, second.key) == ("k0", "k1")
+    assert second.sentence.endswith("There were 3 more in this hour.")
 
 
 @pytest.mark.parametrize(("seconds", "fires"), [(90, False), (90.001, True)])

@@ -2,32 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 import psycopg
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql.types import TimestampType
 
-from tarry.core.analytics.history import PartKind
 from tarry.core.analytics.metrics import MetricMinute
 from tarry.core.analytics.port import AnalyticsQuery
+from tarry.core.journal.events import KINDS
 from tarry.edges.spark import sizing
 from tarry.edges.spark.jobs import archive, compact, consumers, facts, metrics
-from tarry.edges.spark.lake import history as trace
+from tarry.edges.spark.lake import rounds, tables
 from tarry.edges.spark.lake.lake import FILE, Lake
-from tarry.storage.postgres.analytics.history.store import PostgresHistory
+from tarry.edges.spark.lake.tables import LakeTable
+from tarry.storage.postgres.analytics.archive.manifest import PostgresManifest
+from tarry.storage.postgres.analytics.rounds.store import PostgresRounds
 from tarry.storage.postgres.analytics.store import PipelineAnalytics
+from tests.edges.spark import recount as recounting
 from tests.edges.spark import workload
 from tests.edges.spark.journal_frames import journal
-from tests.edges.spark.workload import EVENING, Traffic, compared, queried
+from tests.edges.spark.recount import Recount, compared
+from tests.edges.spark.workload import EVENING, Traffic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_POINTS = "array[round(1e6 * {0}_p50_s), round(1e6 * {0}_p95_s), round(1e6 * {0}_p99_s)]"
+SERVED_MINUTES = f"""
+select queue_id, minute, offered, updated, redriven, leased, acked, nacked, released, expired, buried, dropped, discarded,
+    refused, bytes_offered, {_POINTS.format("lag")}, {_POINTS.format("wait")}, {_POINTS.format("processing")}, depth, dead
+from tarry.metric_minute order by 1, 2
+"""
+SERVED_HOURS = f"""
+select queue_id, hour, consumer, leased, acked, failed, expired, released, success_rate, share, {_POINTS.format("processing")}
+from tarry.consumer_hour order by 1, 2, 3
+"""
 
 
 @pytest.fixture
@@ -59,6 +75,11 @@ def archive_read_by_duckdb(traffic: Traffic, lake: str) -> list[tuple[Any, ...]]
         return db.execute(text, [files]).fetchall()
 
 
+def served(dsn: str, query: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(dsn, options="-c timezone=UTC") as conn:
+        return conn.execute(query.encode()).fetchall()
+
+
 def micros(value: Any) -> Any:
     """An instant as microseconds since 1970, as DuckDB returns it."""
     return (
@@ -68,15 +89,16 @@ def micros(value: Any) -> Any:
     )
 
 
-def check(spark: SparkSession, traffic: Traffic, lake: str, database: str) -> None:
+def check(spark: SparkSession, traffic: Traffic, lake: str, database: str) -> Recount:
+    """Archive, lake and PostgreSQL have what an independent count of the journal gives."""
     assert archive_read_by_duckdb(traffic, lake) == [tuple(map(micros, row)) for row in journal(database)]
-    compared(queried(database, workload.SERVED_METRICS), queried(database, workload.METRICS))
-    compared(queried(database, workload.SERVED_CONSUMERS), queried(database, workload.CONSUMERS))
-    rows = facts.read_facts(spark, traffic.app, lake).select(*workload.FACT_COLUMNS).toArrow().to_pylist()
-    actual = sorted(tuple(map(workload.plain, row.values())) for row in rows)
-    expected = queried(database, workload.FACTS)
-    compared([row[:5] for row in actual], [row[:5] for row in expected])
-    compared([row[5:] for row in actual], [row[5:] for row in expected])
+    with Recount(database) as recount:
+        recount.check(lake)
+        compared(served(database, SERVED_MINUTES), recount.expected(recounting.MINUTES))
+        compared(served(database, SERVED_HOURS), recount.expected(recounting.HOURS))
+        versions = [(row.queue_id, row.version, row.outcome) for row in facts.read_facts(spark, lake).collect()]
+        assert sorted(versions) == [(row[0], row[1], row[4]) for row in recount.expected(recounting.FACTS)]
+    return recount
 
 
 def minutes_of(traffic: Traffic, queue: str, *, days: int) -> list[MetricMinute]:
@@ -85,38 +107,34 @@ def minutes_of(traffic: Traffic, queue: str, *, days: int) -> list[MetricMinute]
     return traffic.app.pipeline.analytics.minutes(query).rows
 
 
-def test_batch_after_batch_everything_equals_plain_sql(
+def test_round_after_round_everything_equals_an_independent_count(
     spark: SparkSession, traffic: Traffic, lake: str, database: str
 ) -> None:
     for steps in (250, 250):
         traffic.steps(steps)
+        traffic.the_rest()
         archived(spark, traffic, lake)
         worked_out(spark, traffic, lake)
-    check(spark, traffic, lake, database)
+    assert check(spark, traffic, lake, database).kinds == KINDS
     for name, (live, dead) in workload.depth_now(traffic.app).items():
         last = minutes_of(traffic, name, days=2)[0]
         assert (last.depth, last.dead) == (live, dead)
-    served = traffic.app.pipeline.analytics.facts(
-        AnalyticsQuery(queue="orders", since=EVENING, until=EVENING + timedelta(days=2), limit=10_000)
-    )
-    expected = [row for row in queried(database, workload.FACTS) if row[0] == 1 and row[4] != "live"]
-    assert sorted((fact.version, fact.outcome) for fact in served) == [(row[1], row[4]) for row in expected]
-    assert {fact.outcome for fact in served} >= {"done", "superseded", "dropped"}
 
     again = metrics.run(spark, traffic.app, metrics.MetricsArgs(lake=lake))
     assert (again.days, again.minutes, again.changed, again.line()) == ((), 0, 0, "metrics: nothing new")
     assert asdict(again)["lake"] == lake
 
-    trace.advance(spark, traffic.app, Lake.at(lake), rebuild=True)
+    traffic.app.pipeline.rounds.forget(lake)
     rebuilt = metrics.run(spark, traffic.app, metrics.MetricsArgs(lake=lake))
     assert (rebuilt.minutes > 0, rebuilt.changed) == (True, 0)
+    check(spark, traffic, lake, database)
 
 
 def test_events_that_commit_late_are_counted_in_their_own_minute(
     spark: SparkSession, traffic: Traffic, lake: str, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Traced as if there were very many rows: what is open and has no news is then carried on unread."""
-    monkeypatch.setattr(trace, "sized_for", lambda spark, rows: sizing.sized_for(spark, None))
+    """Derived as if there were very many rows."""
+    monkeypatch.setattr(rounds, "sized_for", lambda spark, rows: sizing.sized_for(spark, None))
     with psycopg.connect(database) as slow:
         traffic.app.queue("orders").offer("late", 1, conn=slow)
         traffic.steps(40)
@@ -143,65 +161,56 @@ def killed(*_: Any, **__: Any) -> Any:
     raise Killed
 
 
-KILLED_AT = [
-    (PostgresHistory, "advance"),  # the trace is written, and the head does not know
-    (PipelineAnalytics, "put"),  # the lake is written, and PostgreSQL is not
-    (PipelineAnalytics, "put_levels"),  # rows are served, the level of the day is not kept
-    (PostgresHistory, "mark_processed"),  # everything is written, and the position of the reader is not
+def last_table_killed(name: str) -> Callable[..., None]:
+    """A commit that does not happen to this table, after those of the tables before it."""
+    commit = LakeTable.commit
+
+    def patched(table: LakeTable, *args: Any) -> None:
+        killed() if table.name == name else commit(table, *args)
+
+    return patched
+
+
+KILLED_AT: list[tuple[type, str, Callable[..., Any]]] = [
+    (LakeTable, "commit", last_table_killed("metrics")),  # planned, and nothing is written
+    (LakeTable, "commit", last_table_killed("facts")),  # some tables have the round
+    (LakeTable, "commit", last_table_killed("open")),
+    (PostgresRounds, "finish", killed),  # all tables have it, and the plan is not completed
+    (PipelineAnalytics, "put", killed),  # the lake is up to date, and PostgreSQL is not
+    (PostgresManifest, "_end", killed),  # everything is written, and the run is not recorded
 ]
 
 
-@pytest.mark.chaos
-def test_runs_that_were_killed_are_made_good_by_the_next(
+def test_rounds_that_were_killed_are_completed_by_the_next(
     spark: SparkSession, traffic: Traffic, lake: str, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    traffic.steps(40)
-    archived(spark, traffic, lake)
-    metrics.run(spark, traffic.app, metrics.MetricsArgs(lake=lake))
-    for victim, method in KILLED_AT:
-        traffic.steps(40)
+    """Each kill is followed by new events, so that the next run has a round to repeat and one of its own."""
+    for victim, method, replacement in KILLED_AT:
+        traffic.steps(30)
         archived(spark, traffic, lake)
         with monkeypatch.context() as patch:
-            patch.setattr(victim, method, killed)
+            patch.setattr(victim, method, replacement)
             with pytest.raises(Killed):
                 metrics.run(spark, traffic.app, metrics.MetricsArgs(lake=lake))
-    metrics.run(spark, traffic.app, metrics.MetricsArgs(lake=lake))
-    compared(queried(database, workload.SERVED_METRICS), queried(database, workload.METRICS))
-    # What the first victim left is gone: nothing lies in the trace that does not count.
-    pipeline = traffic.app.pipeline
-    head = pipeline.history.head(lake)
-    assert head is not None
-    counted = {f"{part.kind}/run={part.run_id:08d}" for kind in PartKind for part in pipeline.history.parts(lake, kind)}
-    lying = {
-        f"{path.parent.name}/{path.name}" for path in Path(lake, "trace").glob("*/run=*/") if any(path.glob("date=*"))
-    }
-    assert lying == counted
-    assert [path.name for path in Path(lake, "trace", "open").iterdir()] == [f"run={head.run_id:08d}"]
+    worked_out(spark, traffic, lake)
+    check(spark, traffic, lake, database)
+    before = {name: DeltaTable(f"{lake}/{name}").version() for name in ("metrics", "consumers", "facts", "open")}
+    worked_out(spark, traffic, lake)
+    assert {name: DeltaTable(f"{lake}/{name}").version() for name in before} == before
 
 
 @pytest.mark.chaos
-def test_a_day_of_many_runs_is_merged_and_stays_the_same(
+def test_tables_of_many_rounds_have_few_files_and_the_same_rows(
     spark: SparkSession, traffic: Traffic, lake: str, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trace, "MOST_PARTS", 1)
+    monkeypatch.setattr(tables, "MANY", 2)
+    monkeypatch.setattr(rounds, "ENDED", 0)
     for turn in range(3):
         traffic.steps(40)
         archived(spark, traffic, lake)
-        if turn == 1:
-            # What was traced and what was not are in one batch now.
+        if turn == 1:  # what a round has read and what it has not are in one batch now
             assert compact.run(spark, traffic.app, compact.CompactArgs(lake=lake, at_least=2)).batches_after == 1
-        trace.advance(spark, traffic.app, Lake.at(lake))
-    parts = traffic.app.pipeline.history.parts(lake, PartKind.EVENTS)
-    assert len({part.day for part in parts}) == len(parts)
+        rounds.advance(spark, traffic.app, Lake.at(lake))
+    assert len(DeltaTable(f"{lake}/open").file_uris()) <= 2
     worked_out(spark, traffic, lake)
     check(spark, traffic, lake, database)
-    assert len(list(Path(lake).glob("trace/events/run=*/date=*"))) == len(parts)
-
-
-def test_old_facts_stay_in_the_lake_alone(spark: SparkSession, traffic: Traffic, lake: str) -> None:
-    traffic.steps(60)
-    archived(spark, traffic, lake)
-    traffic.clock.advance(timedelta(days=9))
-    summary = facts.run(spark, traffic.app, facts.FactsArgs(lake=lake))
-    assert (summary.ended > 0, summary.served) == (True, 0)
-    assert facts.read_facts(spark, traffic.app, lake).where("outcome <> 'live'").count() == summary.ended

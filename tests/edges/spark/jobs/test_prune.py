@@ -15,7 +15,7 @@ import tarry
 from tarry.app import App
 from tarry.core.analytics.manifest import BatchState
 from tarry.core.errors import InvalidState
-from tarry.core.rollups.model import WIDTHS
+from tarry.core.rollups.model import WIDTHS, RollupWindow
 from tarry.edges.spark.jobs import archive, compact, prune, verify
 from tarry.edges.spark.jobs.archive import ArchiveArgs
 from tarry.edges.spark.jobs.compact import CompactArgs
@@ -107,8 +107,9 @@ def test_only_whole_days_that_are_archived_leave_the_journal(scene: Scene) -> No
     assert scene.events() == {TODAY: 20}, "today stays, archived or not"
     assert scene.problems() == ()
     midnight = datetime.combine(BEFORE_YESTERDAY, time(), UTC)
-    slices = scene.app.store.rollups.slices(max(WIDTHS), midnight, midnight + timedelta(days=2))
-    assert sum(each.offered for each in scene.app.store.run(slices)) == 20, "the rollups have what is gone"
+    window = RollupWindow(max(WIDTHS), midnight, midnight + timedelta(days=2))
+    slices = scene.app.store.run(scene.app.store.rollups.slices(window))
+    assert sum(each.offered for each in slices) == 20, "the rollups have what is gone"
 
 
 def test_without_spark_only_days_go_that_no_queue_retains_and_the_lake_has(scene: Scene) -> None:

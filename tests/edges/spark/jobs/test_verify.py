@@ -203,14 +203,16 @@ def rewritten(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
     pq.write_table(change(pq.ParquetFile(path).read()), path)
 
 
-def test_rows_removed_doubled_or_changed_in_the_lake_are_noticed(scene: Scene) -> None:
-    removed, doubled, changed, gone = sorted(scene.lake.rglob("*.parquet"))
-    rewritten(removed, lambda table: table.slice(1))
+def test_rows_doubled_or_changed_and_files_damaged_or_gone_are_noticed(scene: Scene) -> None:
+    damaged, doubled, changed, gone = sorted(scene.lake.rglob("*.parquet"))
+    rewritten(damaged, lambda table: table)
+    damaged.write_bytes(damaged.read_bytes()[:-20])
     rewritten(doubled, lambda table: pa.concat_tables([table, table.slice(0, 1)]))
     rewritten(changed, lambda table: table.set_column(0, "id", pa.array(range(10**6, 10**6 + len(table)))))
     gone.unlink()
     differences = problems(scene.verified())
-    assert len(differences["3 files of the lake are not as they were written"]) == 3
+    assert len(differences["2 files of the lake are not as they were written"]) == 2
+    assert differences["1 files of the lake are damaged and cannot be read"] == [ANY(damaged.name)]
     assert differences["1 files of the lake are gone"] == [ANY(gone.name)]
     assert differences["1 events occur more than once"]
 

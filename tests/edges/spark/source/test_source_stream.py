@@ -135,12 +135,9 @@ def test_an_idle_stream_keeps_one_connection_and_survives_its_loss(
     rows = [row for piece in stream.partitions(start, end) for batch in copy.read(piece) for row in batch.to_pylist()]
     assert [row["key"] for row in rows if row["kind"] == "offered"] == ["a"]
     stream.stop()
-    with psycopg.connect(dsn) as conn:
-        conn.execute("select 1")  # its own
-        (left,) = conn.execute("select count(*) from pg_stat_activity where pid = any(%s)", (pids[:2],)).fetchone() or (
-            1,
-        )
-    assert left == 0
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        while conn.execute("select from pg_stat_activity where pid = any(%s)", (pids[:2],)).fetchone() is not None:
+            pass  # a server process ends a moment after its client; one that stays is a time-out of this test
 
 
 def test_a_checkpoint_of_another_cluster_is_refused_unless_a_new_start_is_configured(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tarry.edges.spark.sizing import local_frame
 from tarry.edges.spark.transforms import facts
 from tarry.edges.spark.transforms import history as tracing
 from tests.edges.spark.journal_frames import Event, event, frame, plain, table
@@ -189,26 +190,25 @@ def test_equal_versions_in_two_queues_are_two_messages(facts_by_story: FactsBySt
 
 def test_a_chain_of_batches_has_the_facts_of_one_pass(spark: SparkSession, known: DataFrame) -> None:
     # In the order of time, as they would be archived; what one statement writes has one time, and comes in one batch.
-    whole = [{"id": i, **event} for i, event in enumerate(sorted(JOURNAL, key=lambda event: event["at"]), 1)]
+    whole = [{"id": i, "xid": i, **event} for i, event in enumerate(sorted(JOURNAL, key=lambda event: event["at"]), 1)]
     instants = sorted({event["at"] for event in whole})
-    carried: DataFrame | None = None
-    news: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+    states = local_frame(spark, [], facts.OPEN)
+    ended: list[tuple[Any, ...]] = []
     traced: list[tuple[Any, ...]] = []
-    passed_on = 0
-    for start, end in pairwise([0, 4, 9, len(instants)]):
+    read = 0
+    for number, (start, end) in enumerate(pairwise([0, 4, 9, len(instants)])):
         batch = frame(spark, [event for event in whole if event["at"] in instants[start:end]])
-        untouched: DataFrame | None = None
-        if carried is not None:
-            carried, untouched = facts.split(carried, batch)
-            passed_on += untouched.count()
+        carried = facts.still_open(facts.latest(facts.touched(states, batch)))
+        read += carried.count()
         sequence = tracing.sequenced(batch, carried)
-        folded = facts.fold(sequence, carried).cache()
-        facts_by_story = table(facts.published(folded.where("fresh")), "queue_id", "key", "version", *facts.FACTS.names)
-        news |= {row[:3]: row[3:] for row in facts_by_story}
+        known = facts.fold(sequence, carried).where("fresh").cache()
+        ended += table(facts.published(known.where("not is_open")), *facts.FACTS.names)
         traced += table(tracing.traced(sequence), *tracing.TRACED.names)
-        still_open = facts.still_open(folded)
-        carried = (still_open if untouched is None else still_open.unionByName(untouched)).localCheckpoint()
+        changed = known.where("is_open or was_open").selectExpr(*facts.OPEN.names[:-1], f"{number}L as round")
+        states = states.unionByName(changed).localCheckpoint()
     at_once = tracing.sequenced(frame(spark, whole))
-    assert sorted(news.values(), key=repr) == table(facts.published(facts.fold(at_once)), *facts.FACTS.names)
+    still_open = facts.still_open(facts.latest(states))
+    rows = sorted([*ended, *table(facts.published(still_open), *facts.FACTS.names)], key=repr)
+    assert rows == table(facts.published(facts.fold(at_once)), *facts.FACTS.names)
     assert sorted(traced, key=repr) == table(tracing.traced(at_once), *tracing.TRACED.names)
-    assert passed_on > 0, "some of what was open was gone by"
+    assert 0 < read < still_open.count() * 2, "only open versions of keys with new events are read"

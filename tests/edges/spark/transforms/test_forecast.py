@@ -120,8 +120,10 @@ def test_a_forecast_has_a_sentence() -> None:
     )
     assert sentence_of(planned=1, ready=3, peak_backlog=0.0, peak_at=None) == (
         "orders keeps up: 1 message comes due in the next 7 days and 3 are ready now, 400 a minute are worked off, "
-        "0 wait at the worst."
+        "3 wait at the worst, now."
     )
+    assert "10 an hour are worked off" in sentence_of(capacity=0.17)
+    assert "1.4 a day are worked off" in sentence_of(capacity=0.001)
     assert sentence_of(capacity=None) == (
         "orders: 1,200 messages come due in the next 7 days; nothing was acked in the last day, so its capacity is "
         "not known."

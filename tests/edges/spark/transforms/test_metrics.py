@@ -8,7 +8,7 @@ import pytest
 
 from tarry.edges.spark.sizing import local_frame
 from tarry.edges.spark.transforms import history as tracing
-from tarry.edges.spark.transforms import metrics, quantiles
+from tarry.edges.spark.transforms import metrics
 from tarry.edges.spark.transforms.query import query
 from tests.edges.spark.journal_frames import Event, event, frame, second, table
 
@@ -26,8 +26,8 @@ def leased(at: float, version: int = 1, *, due: float = 0, attempt: int = 1, **m
     )
 
 
-def baseline(spark: SparkSession, *levels: tuple[int, int, int]) -> DataFrame:
-    return local_frame(spark, list(levels), "queue_id int, depth long, dead long")
+def levels(spark: SparkSession, *rows: tuple[int, int, int]) -> DataFrame:
+    return local_frame(spark, list(rows), "queue_id int, depth long, dead long")
 
 
 LAGS: dict[str, tuple[list[Event], list[float]]] = {
@@ -142,28 +142,68 @@ def test_percentiles_interpolate_as_sql_does(spark: SparkSession) -> None:
     ]
 
 
-def test_large_groups_are_estimated_within_the_promised_rank_and_marked(spark: SparkSession) -> None:
-    rows = spark.range(1, 20_001).selectExpr("1 as queue_id", "if(id % 2 = 0, 1, 2) as minute", "id * 1000 as x_us")
-    small = local_frame(spark, [(1, 3, 5_000)], "queue_id int, minute int, x_us long")
-    marked = quantiles.marked("select * from {rows}", ["queue_id", "minute"], exact_up_to=1_000)
-    text = f"select minute, exact, {quantiles.quantiles('x_us')} as x from ({marked}) group by all order by minute"
-    measured = query(text, rows=rows.unionByName(small)).collect()
-    assert [(row.minute, row.exact) for row in measured] == [(1, False), (2, False), (3, True)]
-    for row in measured[:2]:
-        for point, value in zip(quantiles.POINTS, row.x, strict=True):
-            # 10,000 values two milliseconds apart: one rank of a ten-thousandth is one value.
-            assert abs(value - 20 * point) <= 2 * 0.002
-    assert measured[2].x == [0.005] * 3
+def test_minutes_that_are_measured_in_parts_equal_those_of_one_pass(spark: SparkSession) -> None:
+    """Three parts, the second without a change of one minute, the third with a late event of the first."""
+    events = [
+        *(event("offered", n, n, key=str(n), due=0, size=n) for n in range(1, 7)),
+        *(leased(70 + n, n, key=str(n)) for n in range(1, 5)),
+        *(event("acked", 130 + n * n, n, key=str(n), leased=70 + n) for n in range(1, 5)),
+        event("offered", 30, 9, key="late", due=0, size=100),
+    ]
+    whole = traced(spark, events).cache()
+    columns = [name for name in metrics.MINUTES.names if name not in ("round", "lag", "wait", "processing")]
+    for most in (100, 2):
+        stored: DataFrame | None = None
+        for number, part in enumerate(("id <= 8", "id between 9 and 14", "id > 14"), 1):
+            nets = whole.where(f"id <= {(8, 14, 99)[number - 1]}").selectExpr("queue_id", "net", "dead_net")
+            after = nets.groupBy("queue_id").sum("net", "dead_net").toDF("queue_id", "depth", "dead")
+            minutes = metrics.measured(whole.where(part), stored, exact_up_to=most)
+            stored = metrics.with_depth(minutes, after, number=number).select(*metrics.MINUTES.names).localCheckpoint()
+        at_once = metrics.with_depth(metrics.measured(whole, exact_up_to=100), levels(spark, (1, 3, 0)))
+        assert stored is not None
+        if most == 100:
+            assert table(stored, *columns) == table(at_once, *columns)
+            assert table(stored, "minute", "round") == [(0.0, 3), (120.0, 3), (60.0, 3)], "the depth of all has changed"
+        else:
+            points = ("processing_p50_s", "processing_p95_s", "processing_p99_s")
+            ((*exact,),) = table(at_once.where("acked > 0"), *points)
+            assert table(stored.where("acked > 0"), *points) == [pytest.approx(tuple(exact), rel=0.01)]
+            assert table(stored, "minute", "exact") == [(0.0, True), (120.0, False), (60.0, True)]
 
 
-def test_the_depth_goes_on_from_where_the_queue_stood(spark: SparkSession) -> None:
+def test_large_groups_are_estimated_within_a_hundredth_and_marked(spark: SparkSession) -> None:
+    """Values from 1 µs to a day, and a group that was rounded before more values come."""
+    events = spark.range(1, 20_001).selectExpr(
+        "id", "id as xid", "timestamp_seconds(if(id % 2 = 0, 0, 60)) as at", "'acked' as kind", "1 as queue_id",
+        "'q' as queue", "0 as size", "0L as lag_us", "0L as wait_us", "bigint(pow(1.00126D, id)) as processing_us",
+        "0 as net", "0 as dead_net",
+    )  # fmt: skip
+    half = metrics.with_depth(metrics.measured(events.where("id % 4 < 2")), levels(spark))
+    rows = (
+        metrics.measured(events.where("id % 4 >= 2"), half.select(*metrics.MINUTES.names)).orderBy("minute").collect()
+    )
+    points = ("processing_p50_s", "processing_p95_s", "processing_p99_s")
+    expected = query(
+        "select percentile(processing_us, array(0.5, 0.95, 0.99)) as us from {events} group by at order by at",
+        events=events,
+    ).collect()
+    for row, exact in zip(rows, expected, strict=True):
+        assert [row[name] * 1e6 for name in points] == pytest.approx(exact.us, rel=0.01, abs=1)
+        assert (row.exact, row.acked, row.lag) == (False, 10_000, {0: 10_000})
+        assert sum(row.processing.values()) == 10_000
+        assert len(row.processing) < 1_400
+
+
+def test_the_depth_is_counted_back_from_where_the_queue_stands(spark: SparkSession) -> None:
     events = [
         event("offered", 0, 1, key="a", due=0),
         event("offered", 61, 2, key="b", due=0),
         event("dropped", 130, 1, key="a"),
         event("offered", 130, 3, key="z", due=0, queue_id=2, queue="mails"),
     ]
-    measured = metrics.with_depth(metrics.measured(traced(spark, events)), baseline(spark, (1, 100, 7), (3, 5, 5)))
+    measured = metrics.with_depth(
+        metrics.measured(traced(spark, events)), levels(spark, (1, 101, 7), (2, 1, 0), (3, 5, 5))
+    )
     assert table(measured, "queue_id", "minute", "depth", "dead") == [
         (1, 0.0, 101, 7),
         (1, 120.0, 101, 7),
@@ -180,7 +220,7 @@ def test_the_dead_are_counted_beside_the_living(spark: SparkSession) -> None:
         event("buried", 121, 2, detail={"reason": "buried"}, leased=120),
         event("discarded", 181, 2),
     ]
-    measured = metrics.with_depth(metrics.measured(traced(spark, events)), baseline(spark))
+    measured = metrics.with_depth(metrics.measured(traced(spark, events)), levels(spark))
     assert table(measured, "minute", "depth", "dead") == [
         (0.0, 0, 1),
         (120.0, 0, 1),
@@ -197,8 +237,7 @@ def test_a_journal_that_was_off_for_a_while_does_not_make_the_depth_wrong_for_ev
         event("offered", 3, 4, key="c", due=0),  # and acked while it was off
         event("offered", 9, 5, key="c", due=0),
     ]
-    measured = metrics.with_depth(metrics.measured(traced(spark, events)), baseline(spark))
-    assert table(measured, "depth") == [(2,)]
+    assert table(metrics.measured(traced(spark, events)), "net") == [(2,)]
 
 
 def test_minutes_are_those_of_utc_whatever_the_zone_of_the_session(spark: SparkSession) -> None:

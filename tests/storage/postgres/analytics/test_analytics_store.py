@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
 import pytest
 
 import tarry
-from tarry.core.analytics.history import HistoryHead, HistoryPart, PartKind
 from tarry.core.analytics.metrics import (
     CurrentQueue,
     MetricMinute,
@@ -20,9 +19,10 @@ from tarry.core.analytics.metrics import (
     Table,
 )
 from tarry.core.analytics.port import AnalyticsQuery
+from tarry.core.analytics.rounds import QueueLevel, Round
 from tarry.core.errors import InvalidInput, InvalidState, UnknownQueue
 from tarry.storage.postgres.analytics.database import Database
-from tarry.storage.postgres.analytics.history.store import PostgresHistory
+from tarry.storage.postgres.analytics.rounds.store import PostgresRounds
 from tarry.storage.postgres.analytics.store import PipelineAnalytics
 from tarry.testing import MutableClock
 
@@ -45,8 +45,8 @@ def analytics(app: tarry.App, database: str) -> PipelineAnalytics:
 
 
 @pytest.fixture
-def history(app: tarry.App, database: str) -> PostgresHistory:
-    return PostgresHistory(Database(database))
+def rounds(app: tarry.App, database: str) -> PostgresRounds:
+    return PostgresRounds(Database(database))
 
 
 def metrics(
@@ -56,23 +56,10 @@ def metrics(
     return analytics.minutes(AnalyticsQuery(queue=queue, since=since, until=until, limit=limit)).rows[::-1]
 
 
-def facts(analytics: PipelineAnalytics, queue: str | None, until: datetime, **more: Any) -> list[Any]:
-    return analytics.facts(AnalyticsQuery(queue=queue, since=START, until=until, limit=20_000), **more)
-
-
 def minute(n: int, run_id: int = 1, **fields: Any) -> str:
     row = {
         "queue_id": 1, "queue": "orders", "minute": (START + n * MINUTE).isoformat(), **dict.fromkeys(COUNTS, 0),
         "exact": True, "run_id": run_id, "fresh_at": START.isoformat(), **fields,
-    }  # fmt: skip
-    return json.dumps(row)
-
-
-def fact(version: int, last_id: int = 1, **fields: Any) -> str:
-    row = {
-        "queue_id": 1, "queue": "orders", "version": version, "key": "k", "settled_at": START.isoformat(),
-        "last_id": last_id, "processing_s": 0.5, "attempts": 1, "redeliveries": 0, "releases": 0, "outcome": "done",
-        "run_id": 1, "fresh_at": START.isoformat(), **fields,
     }  # fmt: skip
     return json.dumps(row)
 
@@ -163,35 +150,8 @@ def test_what_is_to_come_is_added_up_too(analytics: PipelineAnalytics) -> None:
 
 
 def test_more_rows_than_one_statement_takes_are_all_written(analytics: PipelineAnalytics) -> None:
-    assert analytics.put(Table.FACTS, (fact(n) for n in range(12_345))) == 12_345
-    assert len(facts(analytics, "orders", START + MINUTE)) == 12_345
-
-
-def test_a_fact_is_replaced_by_what_is_known_later_and_never_by_what_was_known_before(
-    analytics: PipelineAnalytics,
-) -> None:
-    analytics.put(Table.FACTS, [fact(1, 10, outcome="dead", reason="exhausted")])
-    analytics.put(Table.FACTS, [fact(1, 20, outcome="redriven", reason="exhausted")])
-    assert analytics.put(Table.FACTS, [fact(1, 10, outcome="dead")]) == 0
-    (stored,) = facts(analytics, "orders", START + MINUTE)
-    assert (stored.outcome, stored.reason) == ("redriven", "exhausted")
-    assert facts(analytics, "orders", START + MINUTE, outcome="dead") == []
-
-
-def test_old_facts_are_forgotten(analytics: PipelineAnalytics) -> None:
-    analytics.put(Table.FACTS, [fact(1), fact(2, settled_at=(START + MINUTE).isoformat())])
-    assert analytics.delete_facts(START + MINUTE) == 1
-    assert [row.version for row in facts(analytics, None, START + 2 * MINUTE)] == [2]
-
-
-def test_a_level_is_the_sum_of_the_days_before_and_a_day_is_replaced_as_a_whole(analytics: PipelineAnalytics) -> None:
-    first, two, three = date(2024, 1, 1), date(2024, 1, 2), date(2024, 1, 3)
-    analytics.put_levels("lake", {first: [(1, 10, 1), (2, 5, 0)], two: [(1, -3, 2)]})
-    assert analytics.levels_before("lake", first) == []
-    assert analytics.levels_before("lake", three) == [(1, 7, 3), (2, 5, 0)]
-    analytics.put_levels("lake", {first: [(1, 20, 1)]})
-    assert analytics.levels_before("lake", three) == [(1, 17, 3)]
-    assert analytics.levels_before("another", three) == []
+    assert analytics.put(Table.METRICS, (minute(n) for n in range(12_345))) == 12_345
+    assert len(metrics(analytics, "orders", START, START + 20_000 * MINUTE, limit=20_000)) == 12_345
 
 
 def test_the_outlook_is_derived_from_the_live_messages(app: tarry.App, analytics: PipelineAnalytics) -> None:
@@ -235,37 +195,27 @@ def test_of_two_forecasts_the_last_one_counts(analytics: PipelineAnalytics) -> N
     ]
 
 
-def head(run_id: int, lake: str = "lake") -> HistoryHead:
-    return HistoryHead(lake=lake, position=run_id, snapshot="5:5:", system_id="7", run_id=run_id)
+def a_round(number: int, lake: str = "lake") -> Round:
+    return Round(lake=lake, number=number, position=number, snapshot="5:5:", system_id="7")
 
 
-def test_only_one_of_two_runs_moves_the_head(history: PostgresHistory) -> None:
-    assert history.head("lake") is None
-    history.advance(None, head(1), [], [])
+def test_a_round_is_planned_once_and_completed_once_with_its_levels(rounds: PostgresRounds) -> None:
+    assert (rounds.head("lake"), rounds.planned("lake"), rounds.levels("lake")) == (None, None, [])
+    rounds.plan(a_round(1))
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        rounds.plan(a_round(2))
+    assert (rounds.head("lake"), rounds.planned("lake")) == (None, a_round(1))
+    rounds.finish(a_round(1), [QueueLevel(1, 10, 1), QueueLevel(2, 5, 0)])
+    assert (rounds.head("lake"), rounds.planned("lake")) == (a_round(1), None)
+    rounds.plan(a_round(4))
+    rounds.finish(a_round(4), [QueueLevel(1, 7, 3)])
     with pytest.raises(InvalidState):
-        history.advance(None, head(2), [], [])
-    history.advance(head(1), head(3), [], [])
-    with pytest.raises(InvalidState):
-        history.advance(head(1), head(4), [HistoryPart(PartKind.EVENTS, date(2024, 1, 1), 4, 1)], [])
-    assert history.head("lake") == head(3)
-    assert history.parts("lake", PartKind.EVENTS) == []
-
-
-def test_merged_parts_are_replaced_by_the_part_that_contains_them(history: PostgresHistory) -> None:
-    day = date(2024, 1, 1)
-    first, second = HistoryPart(PartKind.EVENTS, day, 1, 10), HistoryPart(PartKind.FACTS, day, 1, 4)
-    history.advance(None, head(1), [first, second], [])
-    merged = HistoryPart(PartKind.EVENTS, day, 2, 15)
-    history.advance(head(1), head(2), [merged], [first])
-    assert history.parts("lake", PartKind.EVENTS) == [merged]
-    assert history.parts("lake", PartKind.FACTS) == [second]
-
-
-def test_a_reader_never_goes_back(history: PostgresHistory) -> None:
-    assert history.processed_run("lake", "metrics") == 0
-    history.mark_processed("lake", "metrics", 5)
-    history.mark_processed("lake", "metrics", 3)
-    assert (history.processed_run("lake", "metrics"), history.processed_run("lake", "facts")) == (5, 0)
+        rounds.finish(a_round(4), [QueueLevel(1, 0, 0)])
+    assert (rounds.head("lake"), rounds.levels("lake")) == (a_round(4), [QueueLevel(1, 7, 3), QueueLevel(2, 5, 0)])
+    rounds.plan(a_round(5, "another"))
+    rounds.forget("lake")
+    assert (rounds.head("lake"), rounds.levels("lake")) == (None, [])
+    assert rounds.planned("another") == a_round(5, "another")
 
 
 def test_the_views_show_what_the_tables_have(app: tarry.App, database: str, analytics: PipelineAnalytics) -> None:
@@ -273,5 +223,5 @@ def test_the_views_show_what_the_tables_have(app: tarry.App, database: str, anal
     app.queues.rename("orders", "sales")
     with psycopg.connect(database) as conn:
         assert conn.execute("select queue_name, queue from tarry.metrics").fetchall() == [("sales", "orders")]
-        for view in ("consumers", "facts", "forecasts"):
+        for view in ("consumers", "forecasts"):
             assert conn.execute(f"select * from tarry.{view}").fetchall() == []

@@ -15,14 +15,16 @@ from tarry.core.journal.events import Event
 from tarry.storage.postgres.journal import recent
 from tarry.testing import MutableClock
 from tests.kit.clocks import START
+from tests.kit.steps import roll_up
 
 HOUR = timedelta(hours=1)
 HOURS = 40
 
 
-@pytest.fixture
-def long(database: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Forty hours with ten offers each, in one transaction per offer, for a scan that ends after twenty events."""
+@pytest.fixture(params=[0, HOURS // 2, HOURS], ids=["not rolled up", "half rolled up", "rolled up"])
+def long(database: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """Forty hours with ten offers each, in one transaction per offer, for a scan that ends after twenty events. The rollups
+    name the transactions of what they have."""
     monkeypatch.setattr(recent, "STEP", 5)
     monkeypatch.setattr(recent, "ENOUGH", 20)
     clock = MutableClock(START)
@@ -31,6 +33,8 @@ def long(database: str, monkeypatch: pytest.MonkeyPatch) -> str:
             clock.set(START + hour * HOUR)
             for number in range(10):
                 app.queue("orders").offer(f"{hour:02}-{number}", 1)
+            if hour + 1 == request.param:
+                roll_up(app)
     return database
 
 
@@ -45,6 +49,12 @@ def events(dsn: str, **query: Any) -> AnalyticsPage[Event]:
 def test_a_window_of_long_ago_is_found(long: str) -> None:
     page = events(long, until=START + 3.5 * HOUR, limit=5)
     assert [event.key for event in page.rows] == [f"03-{number}" for number in (9, 8, 7, 6, 5)]
+
+
+def test_a_window_in_the_middle_is_found(long: str) -> None:
+    for hour in (HOURS // 2 - 2, HOURS // 2, HOURS - 2):
+        page = events(long, since=START + (hour - 0.5) * HOUR, until=START + (hour + 0.5) * HOUR, limit=50)
+        assert [event.key for event in page.rows] == [f"{hour:02}-{number}" for number in range(9, -1, -1)]
 
 
 def test_the_pages_after_it_go_on_from_there(long: str) -> None:

@@ -56,7 +56,8 @@ def days(app: tarry.App) -> list[date]:
 
 
 def prune(app: tarry.App) -> list[PrunedDay]:
-    app.store.run(app.store.rollups.roll_up())
+    while not app.store.run(app.store.rollups.roll_up()).complete:
+        pass  # a window of transactions at a time, and earlier tests used any number of them
     return app.store.run(app.store.maintenance.prune_journal())
 
 
@@ -148,7 +149,7 @@ def test_the_command_rolls_up_before_it_prunes(app: tarry.App, database: str) ->
     assert app.store.run(app.store.maintenance.prune_journal()) == [kept]
     assert main(["--dsn", database, "journal", "prune", "-q"]) == ExitCode.OK
     assert days(app) == [LATER, TODAY]
-    assert execute(app, "select sum(offered) from tarry.rollup where width = 3600") == [(10,)]
+    assert execute(app, "select sum(offered) from tarry.rollup where width = 3600 and queue > 0") == [(10,)]
 
 
 @pytest.mark.usefixtures("app")

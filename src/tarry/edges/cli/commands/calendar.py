@@ -88,7 +88,11 @@ def _print(cli: CommandSession, slices: list[CalendarSlice], every: timedelta, z
     width, step, labelled = (24, 2, 3) if by_hour else (60, 1, 10)
     header = "".join(f"{cell:<{labelled * step}}" for cell in range(0, width, labelled))
     rows: list[list[Value]] = [
-        [label, "".join(_shade(cells[cell], most) * step for cell in range(width)), f"{cells.total():,}"]
+        [
+            label,
+            "".join(step * _SHADES[min(4, 1 + 3 * n // most) if (n := cells[cell]) else 0] for cell in range(width)),
+            f"{cells.total():,}",
+        ]
         for label, cells in lines.items()
     ]
     cli.printer.listing(
@@ -100,7 +104,3 @@ def _print(cli: CommandSession, slices: list[CalendarSlice], every: timedelta, z
     )
     counts = ", ".join(f"{sum(getattr(p, kind) for p in slices):,} {kind}" for kind in ("delayed", "retries", "cron"))
     cli.note(f"{counts}; █ is {most:,} per {'hour' if by_hour else 'minute'}")
-
-
-def _shade(n: int, most: int) -> str:
-    return _SHADES[0] if not n else _SHADES[min(4, 1 + 3 * n // most)]

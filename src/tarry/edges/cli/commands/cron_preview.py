@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
+from tarry.core.cron.clock_changes import clock_changes
 from tarry.core.cron.expressions import ALIASES
 from tarry.core.cron.planner import Fire
 from tarry.core.cron.schedule_types import Cron, Schedule, Timetable
-from tarry.core.cron.timezones import first_change, offset, zone_of
 from tarry.edges import schedule_words as words
 from tarry.edges.cli.context import CommandSession, command, now_of
 from tarry.edges.cli.exit_codes import Usage
@@ -89,7 +89,11 @@ def explain(
     else:
         with cli.open() as app:
             schedule, now = app.schedules.get(what).spec.schedule, now_of(app)
-    meaning, kind, changes = words.sentence(schedule), words.clock(schedule), _changes(schedule, now)
+    meaning, kind = words.sentence(schedule), words.clock(schedule)
+    changes = [
+        f"{change.sentence}. {change.effect} Ticks: {', '.join(views.local(at, schedule.zone) for at in change.around)}"
+        for change in clock_changes(Timetable(schedule), now)
+    ]
     cli.printer.record(
         "tarry.schedule.words/1",
         {"text": schedule.text, "zone": schedule.zone, "words": meaning, "kind": kind, "changes": changes},
@@ -108,23 +112,3 @@ def _expression(what: str, zone: str | None) -> Schedule:
     if zone is None:
         raise Usage("an expression needs a zone", hint="for example --zone Europe/Berlin, or --zone UTC")
     return Cron(what, zone)
-
-
-def _changes(schedule: Schedule, now: datetime) -> list[str]:
-    """The ticks around the next two changes of the clock."""
-    if schedule.zone is None:
-        return []
-    zone, at, changes = zone_of(schedule.zone), now, list[str]()
-    for _ in range(2):
-        change = first_change(zone, at, at + _YEAR)
-        if change is None:
-            break
-        moved = offset(zone, change) - offset(zone, change - timedelta(seconds=1))
-        near, just_before = timedelta(hours=3), change - timedelta(seconds=1)
-        table = Timetable(schedule)
-        ticks = table.between(change - near, just_before, 1_000)[-2:] + table.between(just_before, change + near, 3)
-        shown = ", ".join(views.local(tick, schedule.zone) for tick in ticks) or "no tick nearby"
-        way = "forward" if moved > timedelta(0) else "back"
-        changes.append(f"{views.local(change, schedule.zone)}, the clock is set {way} by {abs(moved)}: {shown}")
-        at = change
-    return changes

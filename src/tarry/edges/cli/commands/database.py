@@ -96,7 +96,7 @@ def sql(cli: CommandSession) -> None:
     """
     from tarry import admin
 
-    text = admin.ddl()
+    text = admin.migrations.script()
     if cli.printer.for_people:
         sys.stdout.write(text.rstrip("\n") + "\n")
     else:

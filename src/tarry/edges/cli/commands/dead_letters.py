@@ -16,11 +16,10 @@ from tarry.edges.cli.exit_codes import Conflicting, ExitCode, Interrupted, NotFo
 from tarry.edges.cli.help import argument, option
 from tarry.edges.cli.options import DryRun, Limit, QueueName, Reason, Type, Yes
 from tarry.edges.cli.output import views
-from tarry.edges.cli.output.printer import plain
 from tarry.edges.cli.output.text import plural
 from tarry.edges.cli.output.views import filter_words
 from tarry.edges.formats import past
-from tarry.wire.dead_letters import DeadChoice
+from tarry.wire.base import data_of
 
 if TYPE_CHECKING:
     from tarry.api._sync.redrives import Redrive
@@ -184,7 +183,7 @@ def redrive(
         where = DeadFilter.of(chosen)
         matching = app.store.run(app.store.dead_letters.count(queue, where=where))
         if dry_run:
-            plan = {"queue": queue, "dry_run": True, "which": filter_words(where), "where": plain(DeadChoice.of(where))}
+            plan = {"queue": queue, "dry_run": True, "which": filter_words(where), "where": data_of(where)}
             counts = {"matching": matching.letters, "blocked": matching.blocked}
             cli.printer.record("tarry.dlq.redrive.plan/1", {**plan, **counts})
             cli.note("nothing was changed" + ("; blocked: their keys are live again" if matching.blocked else ""))
@@ -241,7 +240,7 @@ def _redrive(
 
 
 def _show_plan(cli: CommandSession, app: App, queue: str, versions: Sequence[int], limit: int) -> ExitCode | None:
-    """What a redrive would offer now: the oldest first, each key once, and no key that is live."""
+    """Show the dead letters that a redrive would offer now: the oldest first, each key once, and no key that is live."""
     plan: dict[str, DeadLetter[bytes]] = {}
     for dead in reversed(app.store.run(app.store.dead_letters.list(queue, limit=SEEN))):
         if len(plan) == limit:

@@ -36,7 +36,7 @@ def tail(
 ) -> None:
     """Print the events of the journal after a position.
 
-    In the order of their commits, without payloads; each has the position to go on from. Without --after it begins at the
+    In the order of their commits, without payloads; each has the position to continue from. Without --after it begins at the
     end of the journal: with --follow it prints what happens from now on, without it the position only.
     """
     is_document = not cli.printer.for_people and not cli.printer.line_by_line

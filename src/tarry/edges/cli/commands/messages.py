@@ -185,7 +185,8 @@ def drop(
 ) -> None:
     """Remove one live message.
 
-    Delayed, ready or leased; a lease on it is lost. If it changes before you confirm, it is not dropped.
+    Delayed, ready or leased; a lease on it is lost, and a worker cancels the handler that runs for it at its next
+    heartbeat. If it changes before you confirm, it is not dropped.
     """
     with cli.open() as app:
         handle = app.queue(queue, bytes)

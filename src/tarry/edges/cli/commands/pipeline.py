@@ -60,26 +60,16 @@ def _command_of_job(name: str, help: str, *examples: str) -> None:
     command(f"pipeline {name}", *examples)(job)
 
 
-@command(
-    "pipeline archive",
-    "tarry pipeline archive",
-    "tarry pipeline archive --lake /srv/lake",
-    "tarry pipeline archive --delta",
-)
-def archive(
-    cli: CommandSession,
-    delta: Annotated[bool, option("--delta", "Start a Delta log beside the files; later runs continue it.")] = False,
-    lake: Lake = None,
-    master: Master = None,
-) -> ExitCode:
+_command_of_job(
+    "archive",
     """Copy new events of the journal to the archive.
 
     Incremental, and safe to interrupt: the next run continues. Each batch is read back and compared with the journal
     before it counts.
-    """
-    return run_jobs(cli, {"archive": {"lake": lake, "delta": delta}}, master)
-
-
+    """,
+    "tarry pipeline archive",
+    "tarry pipeline archive --lake /srv/lake",
+)
 _command_of_job(
     "facts",
     """Compute the history of every message from the archive.
@@ -92,7 +82,7 @@ _command_of_job(
     "metrics",
     """Compute metrics per queue and minute from the archive.
 
-    Counts, depth, and percentiles of lag, wait and processing time. Days with late events are computed again.
+    Counts, depth, and percentiles of lag, wait and processing time. Late events are added to their minute.
     """,
     "tarry pipeline metrics",
     "tarry pipeline metrics --master 'local[2]'",

@@ -86,9 +86,9 @@ def write_html(results: Report, path: Path) -> None:
 def _show(cli: CommandSession, results: Report) -> None:
     import sys
 
-    from tarry.edges.spark.report.terminal import rendered
+    from tarry.edges.spark.report.terminal import rendered, width_for
 
-    console = cli.printer.console(width=None if sys.stdout.isatty() else 140)
+    console = cli.printer.console(width=None if sys.stdout.isatty() else width_for(results))
     console.print(rendered(results, console.width))
 
 

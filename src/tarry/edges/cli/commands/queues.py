@@ -45,6 +45,8 @@ class SettingOptions(RetryOptions):
     journal: Annotated[JournalLevel | None, _setting("--journal LEVEL", "off, events or payloads.")] = None
     retention: Annotated[str | None, _setting("--retention DURATION", "How long its events are kept.")] = None
     target_lag: Annotated[str | None, _setting("--target-lag DURATION", "Lateness that counts as slow.")] = None
+    max_depth: Annotated[str | None, _setting("--max-depth N|none", "Live messages that refuse more.")] = None
+    description: Annotated[str | None, _setting("--description TEXT|none", "What it is for.")] = None
 
 
 @command("queue list", "tarry queue list", "tarry queue list -o json | jq -r '.queues[].name'")

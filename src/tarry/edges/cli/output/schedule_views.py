@@ -7,9 +7,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarry.edges.cli.output.payloads import payload_line
-from tarry.edges.cli.output.printer import Cell, EntityView, TableColumn, Value, plain
+from tarry.edges.cli.output.printer import Cell, EntityView, TableColumn, Value
 from tarry.edges.formats import instant, relative
 from tarry.wire import schedules as wire
+from tarry.wire.base import data_of
 from tarry.wire.payload import Content
 
 if TYPE_CHECKING:
@@ -87,18 +88,13 @@ def _tick(record: TickRecord) -> str:
     return instant(record.tick) + ("" if record.until is None else f" … {instant(record.until)}")
 
 
-def _schedule_data(schedule: Scheduled) -> wire.Schedule:
-    return wire.Schedule.of(schedule.state, schedule.now)
-
-
 def _fire_data(noted: NotedFire) -> dict[str, Any]:
-    fire = plain(wire.Fire.of(noted.fire))
-    return {**fire, "local": local(noted.fire.tick, noted.zone), "note": noted.note or None}
+    return {**data_of(noted.fire), "local": local(noted.fire.tick, noted.zone), "note": noted.note or None}
 
 
 SCHEDULES: EntityView[Scheduled] = EntityView(
     "tarry.schedule.list/1",
-    _schedule_data,
+    lambda schedule: wire.Schedule.of(schedule.state, schedule.now),
     (
         TableColumn("schedule", "spec.name", style="bold"),
         TableColumn("when", lambda schedule: times(schedule.spec)),
@@ -127,7 +123,7 @@ SCHEDULES: EntityView[Scheduled] = EntityView(
 _VERDICTS = {"planned": "green", "triggered": "green", "backfilled": "green", "skipped": "yellow", "withdrawn": "blue"}
 TICKS: EntityView[TickRecord] = EntityView(
     "tarry.tick.list/1",
-    wire.TickRecord.of,
+    data_of,
     (
         TableColumn("tick", _tick),
         TableColumn("verdict", "verdict.value", style=_VERDICTS),

@@ -13,6 +13,7 @@ from tarry.edges.cli.output.printer import Ago, Cell, EntityView, Fields, TableC
 from tarry.edges.cli.output.text import plural, shortened
 from tarry.edges.formats import instant, length, relative
 from tarry.wire import dead_letters as wire
+from tarry.wire.base import data_of
 from tarry.wire.messages import Message
 from tarry.wire.payload import Content
 from tarry.wire.queues import CountedQueue, Queue
@@ -59,8 +60,15 @@ def _lag(queue: CountedInfo) -> Value:
 
 
 def _attempts(queue: CountedInfo) -> str:
-    most = queue.info.settings.max_attempts
-    return "unlimited" if most is None else f"{most:,}"
+    settings = queue.info.settings
+    if settings.handler_max_attempts is not None:
+        return f"{settings.handler_max_attempts:,} by handler"
+    return "unlimited" if settings.max_attempts is None else f"{settings.max_attempts:,}"
+
+
+def _depth(queue: CountedInfo) -> str | None:
+    most = queue.info.settings.max_depth
+    return None if most is None else f"{most:,} live messages"
 
 
 def _retry(queue: CountedInfo) -> str:
@@ -89,6 +97,8 @@ QUEUES: EntityView[CountedInfo] = EntityView(
         TableColumn("journal", "info.settings.journal", spare=True),
         TableColumn("retention", "info.settings.retention_for", only="record"),
         TableColumn("target lag", "info.settings.target_lag_for", only="record"),
+        TableColumn("at most", _depth, only="record"),
+        TableColumn("description", "info.settings.description", only="record"),
         TableColumn("created at", lambda queue: instant(queue.info.created_at), only="record"),
     ),
     "queues",
@@ -157,10 +167,6 @@ def _error_lines(dead: DeadLetter[bytes]) -> Fields:
     return [("error" if i == 0 else "", line) for i, line in enumerate(lines)]
 
 
-def _attempt_range(group: DeadGroup) -> str:
-    return "-".join(map(str, sorted({group.fewest_attempts, group.most_attempts})))
-
-
 def filter_words(where: DeadFilter) -> str:
     parts = [
         f"group {where.fingerprint}" if where.fingerprint else "",
@@ -212,14 +218,18 @@ DEAD_LETTERS: EntityView[DeadLetter[bytes]] = EntityView(
 )
 GROUPS: EntityView[DeadGroup] = EntityView(
     "tarry.dead_group.list/1",
-    wire.DeadGroup.of,
+    data_of,
     (
         TableColumn("group", "fingerprint", style="bold"),
         TableColumn("dead", "count", right=True),
         TableColumn("reason"),
         TableColumn("last", lambda group: Ago(group.last_died_at)),
         TableColumn("first", lambda group: Ago(group.first_died_at)),
-        TableColumn("attempts", _attempt_range, right=True),
+        TableColumn(
+            "attempts",
+            lambda group: "-".join(map(str, sorted({group.fewest_attempts, group.most_attempts}))),
+            right=True,
+        ),
         TableColumn("types", lambda group: ", ".join(group.types[:3]) + (" …" if len(group.types) > 3 else "")),
         TableColumn("error", lambda group: Cell(shortened(group.pattern or "(no error text)", _ERROR_WIDTH), "red")),
     ),

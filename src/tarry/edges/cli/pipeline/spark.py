@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import tempfile
@@ -23,16 +24,16 @@ _POLL_EVERY_S = 0.2
 @contextmanager
 def spark_for(cli: CommandSession, master: str | None) -> Generator[SparkSession]:
     """A session, stopped at the end unless a notebook or spark-submit started it."""
-    from tarry.edges.spark.session import session
+    from tarry.edges.spark.session import is_submitted, session
 
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ or _is_running()
+    submitted = is_submitted(os.environ) or _is_running()
     if submitted or cli.debug:
         spark = session(master)
     else:
         with _starting(cli), jvm_log_in_file() as log:
             spark = session(master)
         jvm_log[0] = log
-    with _interrupted_by_sigterm():
+    with _interrupted_by_signals():
         try:
             yield spark
         finally:
@@ -78,22 +79,30 @@ def _starting(cli: CommandSession) -> Generator[None]:
         yield
 
 
+interrupted = threading.Event()
+"""Set by SIGTERM and Ctrl-C: an error of a job after it is its effect, since calls into the JVM were cut off."""
+
+
 @contextmanager
-def _interrupted_by_sigterm() -> Generator[None]:
-    """Handle SIGTERM like Ctrl-C: connections are closed, and the run is recorded as failed."""
+def _interrupted_by_signals() -> Generator[None]:
+    """Handle SIGTERM and Ctrl-C: connections are closed, and the run is recorded as failed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def stop(*_: object) -> None:
+        interrupted.set()
+        # py4j logs a traceback of every call that is cut off, to the root logger itself. Records of others are not filtered.
+        logging.getLogger().addFilter(lambda record: False)
         end_within()  # Spark or the database may hang; the next run marks this one as abandoned
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, stop)
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _stop(spark: SparkSession) -> None:

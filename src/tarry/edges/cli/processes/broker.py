@@ -13,7 +13,7 @@ from tarry.edges.cli.context import CommandSession
 from tarry.edges.cli.output.text import plural
 from tarry.edges.cli.processes.signals import stop_on_signals
 from tarry.edges.cli.processes.started import running_for_s
-from tarry.edges.cli.processes.worker import WorkerProcess
+from tarry.edges.cli.processes.worker import WorkerProcess, collect_rarely
 from tarry.edges.dashboard.app import PATH
 from tarry.edges.dashboard.redaction import Redaction
 from tarry.edges.dashboard.settings import DashboardSettings
@@ -48,6 +48,7 @@ async def serve(cli: CommandSession, options: ServeOptions, grace: timedelta) ->
                 cli.note(f"listening on {url}")
                 cli.note(f"dashboard at {url}{PATH}/")
 
+            collect_rarely()
             await server.serve(app, [listening], settings, stop, announce, pages)
     cli.note("stopped")
 
@@ -73,6 +74,7 @@ async def dev(cli: CommandSession, target: str | None, port: int) -> None:
     worker = None if process is None else process.load()  # report an invalid target before anything starts
     stop = stop_on_signals(grace=timedelta(0) if worker is None else _DEV_GRACE)
     async with dev_parts(cli.dsn, port, "dev") as (app, url):
+        collect_rarely()
         await _print_dev(cli, app, url, target, () if worker is None else worker.queues)
         if worker is None or process is None:
             await stop.wait()

@@ -41,11 +41,11 @@ class _Json(logging.Formatter):
         data = {name: value for name, value in vars(record).items() if name not in _ORDINARY} | data
         if record.exc_info is not None:
             data["trace"] = _trace(self, record)
-        return safe_json(_STRING.sub(_without_secrets, json.dumps(data, ensure_ascii=False, default=str)))
 
+        def hide(string: re.Match[str]) -> str:
+            return json.dumps(without_secrets(json.loads(string[0])), ensure_ascii=False)
 
-def _without_secrets(string: re.Match[str]) -> str:
-    return json.dumps(without_secrets(json.loads(string[0])), ensure_ascii=False)
+        return safe_json(_STRING.sub(hide, json.dumps(data, ensure_ascii=False, default=str)))
 
 
 def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:

@@ -17,6 +17,7 @@ from tarry.core.dead_letters.fingerprints import pattern
 from tarry.core.durations import duration
 from tarry.core.errors import InvalidInput, UnknownQueue
 from tarry.core.journal.events import EventKind
+from tarry.core.rollups.model import CONSUMER_WIDTHS, WIDTHS, RollupWindow
 from tarry.core.security.api_keys import Action
 from tarry.edges.dashboard import commands
 from tarry.edges.dashboard.commands import Commands, path
@@ -128,6 +129,7 @@ async def anomalies(view: View) -> Page:
 @screen.page("/anomalies/{id}")
 async def anomaly(view: View) -> Page:
     shown = await _anomaly(view, Action.READ)
+    await view.dashboard.roll_ups.fresh()
     page = await view.run(view.app.store.analytics.anomalies(AnalyticsQuery(limit=1)))
     metric = _METRICS.get(shown.detector)
     return view.page(
@@ -291,8 +293,7 @@ def _band(bands: dict[int, Band], at: datetime) -> Band | None:
 
 
 async def _factors(view: View, anomaly: Anomaly) -> list[Factor] | None:
-    """Consumers and errors that are more common than before, from a bounded part of the journal. None: it has no events of
-    the window any more."""
+    """Consumers and errors that are more common than before. None: nothing of the window is known any more."""
     inside = await _counted(view, anomaly, anomaly.window_from, anomaly.window_to + _MINUTE)
     if not inside:
         return None
@@ -308,16 +309,17 @@ async def _factors(view: View, anomaly: Anomaly) -> list[Factor] | None:
 
 
 async def _counted(view: View, anomaly: Anomaly, since: datetime, until: datetime) -> Counter[tuple[str, str]]:
-    query = AnalyticsQuery(queue=anomaly.queue, since=since, until=until, limit=_EVENTS)
+    """Attempts of consumers from the rollups, and errors from a bounded part of the journal, if the rollups have any."""
     counts: Counter[tuple[str, str]] = Counter()
-    try:
-        events = (await view.run(view.app.store.analytics.events(query, kinds=(*_FAILURES, EventKind.LEASED)))).rows
-    except UnknownQueue:
-        return counts
-    for event in events:
-        if event.kind is EventKind.LEASED:
-            counts["consumer", event.consumer or "without a name"] += 1
-        else:
+    width = next((width for width in CONSUMER_WIDTHS if since > view.now - WIDTHS[width] + width), CONSUMER_WIDTHS[-1])
+    window = RollupWindow(width, floor(since, width), until, anomaly.queue)
+    rollups = view.app.store.rollups
+    for row in await view.run(rollups.consumers(window)):
+        if row.leased:
+            counts["consumer", row.consumer] += row.leased
+    if any(row.nacked + row.expired + row.buried for row in await view.run(rollups.slices(window))):
+        query = AnalyticsQuery(queue=anomaly.queue, since=since, until=until, limit=_EVENTS)
+        for event in (await view.run(view.app.store.analytics.events(query, kinds=_FAILURES))).rows:
             error = pattern(event.error) or event.kind.value
             counts["error", view.redaction.text(error)[:200]] += 1
     return counts

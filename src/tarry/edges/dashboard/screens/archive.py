@@ -88,23 +88,42 @@ async def archive(view: View) -> Page:
         queue=queue or "",
         limits=lake_sql,
         examples=_EXAMPLES,
+        restore=_restore(queue or next((each.file.queue for each in files), "orders"), since, until or view.now.date()),
         commands=Commands(
             curl=commands.curl(
                 view.absolute(view.url("/archive.csv")),
                 query={"sql": statement or _EXAMPLES[0][1]},
             ),
             cli=commands.cli("pipeline", "status"),
-            python="\n".join(
-                (
-                    "import duckdb",
-                    "",
-                    f"print(duckdb.sql(\"select * from '{readable[0].lake}/events/**/*.parquet' limit 10\"))",  # noqa: S608 - shown
-                )
-            )
-            if readable
-            else None,
+            python=program(readable[0].lake) if readable else None,
         ),
     )
+
+
+def program(lake: str) -> str:
+    """Python that reads the archive by its log: directories may also contain files of runs that were killed or replaced."""
+    return "\n".join(
+        (
+            "import duckdb",
+            "from deltalake import DeltaTable",
+            "",
+            f"events = DeltaTable({f'{lake}/events'!r}).to_pyarrow_dataset()",
+            'print(duckdb.sql("select * from events limit 10"))',
+        )
+    )
+
+
+def _restore(queue: str, since: date, until: date) -> Commands:
+    """How archived messages are offered again: Spark does it, as it may be millions."""
+    chosen = (
+        "--outcome",
+        "offered",
+        "--since",
+        f"{since}T00:00:00Z",
+        "--until",
+        f"{until + timedelta(days=1)}T00:00:00Z",
+    )
+    return Commands(cli=commands.cli("pipeline", "replay", queue, *chosen, "--dry-run"))
 
 
 def _day(text: str | None, name: str) -> date | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from itertools import islice
@@ -15,7 +15,7 @@ from tarry.core.cron.planner import load_ahead
 from tarry.core.cron.timezones import zone_of
 from tarry.core.errors import InvalidInput
 from tarry.core.messages.model import Filter, MessagePosition
-from tarry.core.rollups.model import QueueSlice, due_share
+from tarry.core.rollups.model import QueueSlice, RollupWindow, due_share
 from tarry.edges.dashboard import charts, commands
 from tarry.edges.dashboard.commands import Commands, path
 from tarry.edges.dashboard.listing import Column, Listing
@@ -27,6 +27,10 @@ from tarry.edges.dashboard.screens.schedules import local, page_path
 screen = Screen("calendar", "Calendar", "/calendar", shortcut="c", icon="calendar")
 _MINUTE, _HOUR, _DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 _CAPACITY_FOR, _CAPACITY_WIDTH = timedelta(days=1), timedelta(minutes=10)
+_CAPACITY_S = 60.0
+"""How long the capacity of queues is remembered."""
+_TICKS_S = 10.0
+"""How long the ticks of unchanged schedules are remembered."""
 _COMPUTED_S = 2.0
 """How long ticks are computed for one page; schedules beyond are left out, and the page shows how many."""
 _LISTED = 50
@@ -94,11 +98,6 @@ async def calendar(view: View) -> Page:
         raise InvalidInput(f"span must be one of {', '.join(SPANS)}")
     zone, queue = _zone(view), view.query.get("queue") or None
     first, since, until = _bounds(view.now, span, zone)
-    states = [
-        state
-        for state in await view.app.schedules.list()
-        if view.sees(state.spec.queue) and queue in (None, state.spec.queue)
-    ]
     common: dict[str, Any] = {
         "span": span,
         "spans": SPANS,
@@ -120,10 +119,10 @@ async def calendar(view: View) -> Page:
     }
     if view.query.get("at"):
         start = _instant(view.query["at"])
-        return await _cell_page(view, span, start, states, common)
+        return await _cell_page(view, span, start, await _schedules(view, queue), common)
     if common["by"] == "schedule":
-        return await _marks_page(view, span, states, until, common)
-    grid = await _grid(view, span, first, since, until, states, queue)
+        return await _marks_page(view, span, await _schedules(view, queue), until, common)
+    grid = await _grid(view, span, first, since, until, queue)
     cells = [cell for _, cell in sorted(grid.cells.items())]
     columns = (
         Column("start_at", "From", "time"),
@@ -147,6 +146,11 @@ async def calendar(view: View) -> Page:
         },
         **common,
     )
+
+
+async def _schedules(view: View, queue: str | None) -> list[ScheduleState]:
+    states = await view.app.schedules.list()
+    return [state for state in states if view.sees(state.spec.queue) and queue in (None, state.spec.queue)]
 
 
 def _zone(view: View) -> str:
@@ -186,18 +190,25 @@ async def _grid(
     first: datetime,
     since: datetime,
     until: datetime,
-    states: Sequence[ScheduleState],
     queue: str | None,
 ) -> Grid:
-    store, every = view.app.store, span.every
+    store, every, remembered = view.app.store, span.every, view.dashboard.remembered
+
+    def shows(name: str) -> bool:
+        return view.sees(name) and queue in (None, name)
+
     await view.dashboard.roll_ups.fresh()
     names = [name for name in await view.queues() if queue in (None, name)]
-    past = await view.run(store.rollups.slices(every, first, view.now, sum_of=names))
+    past = await view.run(store.rollups.slices(RollupWindow(every, first, view.now), sum_of=names))
     due = [
         row for row in await view.run(store.rollups.due_ahead(since, until, every, queue=queue)) if view.sees(row.queue)
     ]
-    lately = await view.run(store.rollups.slices(_CAPACITY_WIDTH, view.now - _CAPACITY_FOR, view.now, queue=queue))
-    loads, left_out = await view.app.schedules.offload.run(_loads, states, view.now, until, every, since)
+    best = await remembered.get("capacity", _CAPACITY_S, lambda: _capacity(view))
+    states = await view.app.schedules.list()
+    known = tuple((state.name, state.installed_at, state.generation, state.paused) for state in states)
+    ahead = await remembered.get(
+        ("ticks", since, until, known), _TICKS_S, lambda: ticks_ahead(view, states, since, until, every)
+    )
     cells: dict[datetime, CalendarCell] = {}
     by_queue: defaultdict[str, Counter[datetime]] = defaultdict(Counter)
 
@@ -214,43 +225,70 @@ async def _grid(
         cell.delayed += row.messages - row.retries
         cell.retries += row.retries
         by_queue[row.queue][cell.start_at] += row.messages
-    for name, at, count in loads:
-        cell = cell_at(at)
-        cell.ticks += count
-        by_queue[name][cell.start_at] += count
-    for name, starts in late_slices(by_queue, lately, every).items():
+    for (name, at), count in ahead.ticks.items():
+        if shows(name):
+            cell = cell_at(at)
+            cell.ticks += count
+            by_queue[name][cell.start_at] += count
+    for name, starts in late_slices(by_queue, best, every).items():
         for start in starts:
             cells[start].late.append(name)
     most = Counter[str]()
     for row in due:
         most[row.queue] += row.messages
     counted = due_share(len(names))
-    return Grid(cells, counted if any(n >= counted for n in most.values()) else None, len(states), left_out)
+    schedules, left_out = (
+        sum(count for name, count in counts.items() if shows(name)) for counts in (ahead.schedules, ahead.left_out)
+    )
+    return Grid(cells, counted if any(n >= counted for n in most.values()) else None, schedules, left_out)
 
 
-def _loads(
-    states: Sequence[ScheduleState], now: datetime, until: datetime, every: timedelta, origin: datetime
-) -> tuple[list[tuple[str, datetime, int]], int]:
-    """The ticks of as many schedules as time permits, and how many were left out."""
-    loads, started = list[tuple[str, datetime, int]](), time.monotonic()
-    for done, state in enumerate(states):
-        if time.monotonic() > started + _COMPUTED_S:
-            return loads, len(states) - done
-        loads += load_ahead([state], now, until, every, origin)
-    return loads, 0
+class TicksAhead(NamedTuple):
+    """The ticks of all schedules by queue and slice; and by queue how many schedules there are, and were left out."""
+
+    ticks: Counter[tuple[str, datetime]]
+    schedules: Counter[str]
+    left_out: Counter[str]
+
+
+async def ticks_ahead(
+    view: View, states: Sequence[ScheduleState], since: datetime, until: datetime, every: timedelta
+) -> TicksAhead:
+    """The ticks of as many schedules as time permits."""
+
+    def computed() -> TicksAhead:
+        ahead, started = (
+            TicksAhead(Counter(), Counter(state.spec.queue for state in states), Counter()),
+            time.monotonic(),
+        )
+        for state in states:
+            if time.monotonic() > started + _COMPUTED_S:
+                ahead.left_out[state.spec.queue] += 1
+                continue
+            for name, start, count in load_ahead([state], view.now, until, every, since):
+                ahead.ticks[name, start] += count
+        return ahead
+
+    return await view.app.schedules.offload.run(computed)
+
+
+async def _capacity(view: View) -> dict[str, int]:
+    """The most messages that a queue acked in ten minutes of the last day."""
+    window = RollupWindow(_CAPACITY_WIDTH, view.now - _CAPACITY_FOR, view.now)
+    best: dict[str, int] = {}
+    for row in await view.run(view.app.store.rollups.slices(window)):
+        best[row.queue] = max(best.get(row.queue, 0), row.acked)
+    return best
 
 
 def late_slices(
-    planned: dict[str, Counter[datetime]], lately: Iterable[QueueSlice], every: timedelta
+    planned: dict[str, Counter[datetime]], best: Mapping[str, int], every: timedelta
 ) -> dict[str, list[datetime]]:
     """Slices at whose end a queue has work left, if it works as fast as in its best ten minutes of the last day. Queues that
     acked nothing lately cannot be judged."""
-    best = Counter[str]()
-    for row in lately:
-        best[row.queue] = max(best[row.queue], row.acked)
     late: dict[str, list[datetime]] = {}
     for queue, counts in planned.items():
-        capacity = best[queue] * (every / _CAPACITY_WIDTH)
+        capacity = best.get(queue, 0) * (every / _CAPACITY_WIDTH)
         if capacity <= 0:
             continue
         left, before = 0.0, None
@@ -400,7 +438,7 @@ async def _cell_page(
     if start <= view.now:
         await view.dashboard.roll_ups.fresh()
         width = span.every
-        read_past = await view.run(store.rollups.slices(width, floor(start, width), end, queue=queue))
+        read_past = await view.run(store.rollups.slices(RollupWindow(width, floor(start, width), end, queue)))
         past = [row for row in read_past if view.sees(row.queue)]
     columns = (
         Column("at", "At", "time"),

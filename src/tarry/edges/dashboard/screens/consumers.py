@@ -9,18 +9,24 @@ from datetime import datetime, timedelta
 from statistics import median
 from typing import Any
 
-from tarry.core.analytics.port import AnalyticsQuery
+from starlette.responses import Response
+
+from tarry.core.analytics.port import AnalyticsPage, AnalyticsQuery
 from tarry.core.dead_letters.fingerprints import fingerprint, pattern
 from tarry.core.journal.events import Event, EventKind
+from tarry.core.messages.edits import Edit
 from tarry.core.messages.model import Counted, StoredMessage
+from tarry.core.messages.outcomes import Edited
 from tarry.core.messages.states import State
-from tarry.core.rollups.model import CONSUMER_WIDTHS, ConsumerSlice
+from tarry.core.rollups.model import CONSUMER_WIDTHS, WIDTHS, ConsumerSlice, RollupWindow
 from tarry.core.search.hits import SearchPage
 from tarry.core.search.query import Search
+from tarry.core.security.api_keys import Action
 from tarry.edges.dashboard import commands
 from tarry.edges.dashboard.commands import Commands, path
 from tarry.edges.dashboard.listing import Column, Listing
-from tarry.edges.dashboard.ranges import floor
+from tarry.edges.dashboard.ranges import RANGES, TimeRange, floor
+from tarry.edges.dashboard.rendering import plural
 from tarry.edges.dashboard.screen import Page, Screen, View
 from tarry.edges.dashboard.screens.messages import message_path
 from tarry.edges.http.problems import Problem
@@ -112,19 +118,17 @@ async def consumers(view: View) -> Page:
 
 @screen.page("/consumers/{consumer:path}")
 async def consumer(view: View) -> Page:
-    name, store = view.path["consumer"], view.app.store
+    name = view.path["consumer"]
     page = await _leases(view)
     rows = await _rows(view, page.messages)
     row = next((row for row in rows if row.name == name), None)
     leases = [message for message in page.messages if message.consumer == name]
-    failed = await view.run(store.analytics.events(AnalyticsQuery(limit=500), kinds=_FAILED, consumer=name))
+    failed = await _failed(view, name, row)
     failures = [event for event in failed.rows if view.sees(event.queue) and not _is_repeated(event)]
     if row is None:
         if not leases and not failures:
             hint = "choose a longer time range; the names of consumers are those that workers give themselves"
-            raise Problem(
-                404, "not_found", f"no consumer {name!r:.100} was active in the last {view.range.name}", hint=hint
-            )
+            raise Problem(404, "not_found", f"no consumer {name!r:.100} was active in {view.range.words}", hint=hint)
         row = ConsumerRow(name, is_stale=True, in_flight=len(leases))
     redaction = view.redaction
     return view.page(
@@ -142,8 +146,41 @@ async def consumer(view: View) -> Page:
         is_cut=failed.next is not None,
         peers=_peers(row, rows),
         message_path=message_path,
+        can_release=any(view.may("produce", message.queue) for message in leases),
         commands=Commands(curl=commands.curl(view.absolute(view.url("/consumers.json")))),
+        release=Commands(curl=commands.form(view.form_url("release-leases"), {"consumer": name, "confirm": name})),
     )
+
+
+@screen.form("/release-leases", Action.PRODUCE, "release the leases of a consumer")
+async def release(view: View) -> Response:
+    """Of a consumer that is gone: its messages are due now, and their attempts do not count."""
+    name = view.form.get("consumer", "")
+    if not name or view.form.get("confirm") != name:
+        raise Problem(409, "invalid_state", "the confirmation is not the name of the consumer; nothing was changed")
+    store = view.app.store
+    search = Search(state=State.LEASED, consumer=name)
+    page = await view.run(store.search.messages(search, await view.queues(Action.PRODUCE), limit=LEASES))
+    due_now = Edit(named=frozenset({"due_at"}), after=timedelta(0))
+    released = 0
+    for row in page.messages:
+        outcome = await view.run(store.messages.edit(row.queue, row.key, due_now, version=row.version, force=True))
+        released += outcome is Edited.UPDATED
+    settled = len(page.messages) - released
+    rest = f"; {settled:,} were settled meanwhile" if settled else ""
+    more = "; it may have more: release again" if page.matching.n > len(page.messages) else ""
+    return view.done(f"{plural(released, 'lease')} of {name} released{rest}{more}", "/consumers")
+
+
+async def _failed(view: View, name: str, row: ConsumerRow | None) -> AnalyticsPage[Event]:
+    """Its newest failures in the time range; the journal is read only if the rollups do not exclude that there are any."""
+    store, range = view.app.store, view.range
+    if row is not None and not row.nacked + row.expired:
+        window = RollupWindow(range.width, range.since, range.until)
+        if not any(row.buried for row in await view.run(store.rollups.slices(window, sum_of=sorted(row.queues)))):
+            return AnalyticsPage(rows=[])
+    query = AnalyticsQuery(limit=500, since=range.since, until=range.until if range.is_past else None)
+    return await view.run(store.analytics.events(query, kinds=_FAILED, consumer=name))
 
 
 async def _leases(view: View) -> SearchPage:
@@ -152,22 +189,33 @@ async def _leases(view: View) -> SearchPage:
     return await view.run(view.app.store.search.messages(search, await view.queues(), limit=LEASES))
 
 
+def slice_width(chosen: TimeRange, now: datetime) -> timedelta:
+    """The narrow slices for a short range, if they are kept for so long."""
+    narrow, wide = CONSUMER_WIDTHS
+    is_kept = chosen.since > now - WIDTHS[narrow] + narrow
+    return narrow if is_kept and chosen.until - chosen.since <= _LONG else wide
+
+
 async def _rows(view: View, leases: Sequence[StoredMessage[bytes]]) -> list[ConsumerRow]:
     """By name, from rollups, from what is leased now, and from the newest attempts in the journal."""
     store = view.app.store
     await view.dashboard.roll_ups.fresh()
     since, until = view.range.since, view.range.until
-    width = CONSUMER_WIDTHS[0] if until - since <= _LONG else CONSUMER_WIDTHS[1]
+    width = slice_width(view.range, view.now)
     slices = [
         row
-        for row in await view.run(store.rollups.consumers(width, floor(since, width), until))
+        for row in await view.run(store.rollups.consumers(RollupWindow(width, floor(since, width), until)))
         if view.sees(row.queue)
     ]
-    ended = await view.dashboard.remembered.get(
-        ("attempts", view.range.name),
-        _ATTEMPTS_S,
-        lambda: store.run(store.analytics.events(AnalyticsQuery(limit=ATTEMPTS, since=since), kinds=_ENDED)),
-    )
+    query = AnalyticsQuery(limit=ATTEMPTS, since=since, until=until if view.range.is_past else None)
+
+    async def attempts() -> AnalyticsPage[Event]:
+        return await view.run(store.analytics.events(query, kinds=_ENDED))
+
+    if view.range.name in RANGES:
+        ended = await view.dashboard.remembered.get(("attempts", view.range.name), _ATTEMPTS_S, attempts)
+    else:  # any number of visitors' own
+        ended = await attempts()
     rows = _summed(slices, leases)
     starts = [floor(since, width) + at * width for at in range(round((until - floor(since, width)) / width))][-60:]
     acked: dict[str, Counter[datetime]] = defaultdict(Counter)

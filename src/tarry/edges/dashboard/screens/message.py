@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from starlette.responses import Response
@@ -16,14 +16,15 @@ from starlette.responses import Response
 from tarry.core import limits
 from tarry.core.dead_letters.redrive import DeadFilter
 from tarry.core.errors import InvalidInput
-from tarry.core.journal.events import Event, EventKind
+from tarry.core.journal.events import Event, EventKind, JournalLevel
 from tarry.core.journal.history import Phase, history
 from tarry.core.journal.replay import BEGINS
 from tarry.core.messages.edits import Edit
 from tarry.core.messages.explain import Why, why_not_delivered
-from tarry.core.messages.model import DeadLetter, StoredMessage
+from tarry.core.messages.model import Counted, DeadLetter, StoredMessage
 from tarry.core.messages.outcomes import Edited
 from tarry.core.messages.states import State
+from tarry.core.rollups.model import RollupWindow
 from tarry.core.search.query import Period, Search, Span
 from tarry.core.security.api_keys import Action
 from tarry.core.settings import QueueInfo
@@ -33,21 +34,30 @@ from tarry.edges.dashboard.error_diff import compared
 from tarry.edges.dashboard.listing import whole
 from tarry.edges.dashboard.screen import Page, View
 from tarry.edges.dashboard.screens.messages import message_path, screen
+from tarry.edges.dashboard.screens.past import Archived, archived
 from tarry.edges.dashboard.timeline import drawing
 from tarry.edges.formats import moment
 from tarry.edges.http.problems import Problem
-from tarry.services.bulk import SeenMessage, Verb, apply
 from tarry.wire.events import LiveEvent
 from tarry.wire.ids import MessageId
 
 EVENTS = 1_000
 _LATELY = timedelta(minutes=15)
+_TARGETS = 200
+_BEGINS = BEGINS | {EventKind.CRON_PLANNED}
 _VIEWS = ("timeline", "compact", "raw")
 _EDITED = {
     Edited.LEASED: "a consumer has leased it: nothing was changed. Wait until it is settled",
     Edited.CHANGED: "it has changed since this page was made: nothing was changed. Look at it again",
     Edited.GONE: "it is no longer live: nothing was changed",
 }
+
+
+class Body(NamedTuple):
+    payload: bytes
+    content_type: str | None
+    type: str | None
+    priority: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +71,8 @@ class Inspected:
     live: StoredMessage[bytes] | None
     dead: DeadLetter[bytes] | None
     events: Sequence[Event]
+    archive: Archived | None = None
+    """What the archive has of it, if the journal has not all."""
 
     @property
     def stored(self) -> StoredMessage[bytes] | DeadLetter[bytes] | None:
@@ -69,6 +81,17 @@ class Inspected:
     @property
     def ended(self) -> Event | None:
         return self.events[-1] if self.events and self.stored is None else None
+
+    @property
+    def body(self) -> Body | None:
+        """Of a message that is gone: as the journal or the archive has it, for queues whose journal has payloads."""
+        if (stored := self.stored) is not None:
+            return Body(stored.payload, stored.content_type, stored.type, stored.priority)
+        for event in reversed(self.events):
+            if event.payload is not None:
+                detail = event.detail or {}
+                return Body(event.payload, detail.get("content_type"), detail.get("type"), event.priority or 0)
+        return None
 
 
 @screen.page("/queues/{queue}/messages/{key:path}")
@@ -84,19 +107,18 @@ async def message_by_query(view: View) -> Page:
 async def _page(view: View, queue: str, key: str) -> Page:
     limits.check_key(key)
     info = await view.app.queues.get(queue)
-    inspected = await _inspect(view, queue, key)
+    inspected = await _inspect(view, info, key)
     if inspected.stored is None and not inspected.events:
-        hint = (
-            "the journal of this queue is off"
-            if info.settings.journal.value == "off"
-            else "search for a part of its key"
-        )
+        hint = "search for a part of its key"
+        if info.settings.journal is JournalLevel.OFF:
+            hint = "the journal of this queue is off"
+        elif inspected.archive is not None and inspected.archive.refusal:
+            hint = f"the archive was not read: {inspected.archive.refusal}"
         raise Problem(404, "not_found", f"queue {queue} has no message {key!r:.100}, and no history of it", hint=hint)
     redaction = view.redaction
     past = history(inspected.events, view.now)
-    shown = (
-        None if inspected.stored is None else redaction.payload(inspected.stored.payload, inspected.stored.content_type)
-    )
+    body = inspected.body
+    shown = None if body is None else redaction.payload(body.payload, body.content_type)
     chosen = view.query.get("view", _VIEWS[0])
     steps = [
         {
@@ -123,6 +145,7 @@ async def _page(view: View, queue: str, key: str) -> Page:
         chosen=chosen if chosen in _VIEWS else _VIEWS[0],
         views=_VIEWS,
         raw=_raw(view, inspected.events) if chosen == "raw" else "",
+        body=body,
         payload=shown,
         headers={name: redaction.value({name: value})[name] for name, value in (_headers(inspected) or {}).items()},
         error=None if _error(inspected) is None else redaction.text(_error(inspected) or ""),
@@ -131,15 +154,21 @@ async def _page(view: View, queue: str, key: str) -> Page:
         message_path=message_path,
         commands=_commands(view, inspected),
         actions=_actions(view, inspected.live) if inspected.live else {},
-        again=_again(view, queue, inspected.stored.payload.decode())
-        if inspected.stored and shown and shown.is_json and not shown.hidden and not shown.cut
+        again=_again(view, queue, body.payload.decode())
+        if body and shown and shown.is_json and not shown.hidden and not shown.cut
+        else None,
+        archive=inspected.archive
+        if inspected.archive and (inspected.archive.files or inspected.archive.refusal)
         else None,
         acts=inspected.live is not None and view.may("produce", queue),
+        targets=[name for name in await view.queues(Action.PRODUCE) if name != queue][:_TARGETS]
+        if inspected.live is not None and view.may("admin", queue)
+        else [],
     )
 
 
-async def _inspect(view: View, queue: str, key: str) -> Inspected:
-    store = view.app.store
+async def _inspect(view: View, info: QueueInfo, key: str) -> Inspected:
+    store, queue = view.app.store, info.name
     live = await view.run(store.messages.read(queue, key))
     events = await view.run(store.journal.timeline(queue, key, limit=EVENTS))
     dead = None
@@ -147,10 +176,21 @@ async def _inspect(view: View, queue: str, key: str) -> Inspected:
         dead = await _dead(view, queue, key, events)
     if dead is not None and "version" in view.query:
         live = None
+    archive = None
+    is_whole = bool(events) and (events[0].kind in _BEGINS or len(events) == EVENTS)
+    if info.settings.journal is not JournalLevel.OFF and not is_whole:
+        archive = await _before_the_journal(view, queue, key)
+        events = [*reversed(archive.rows), *events] if archive else events
     state = live.state if live else State.DEAD if dead else None
     if state is None and events and events[-1].kind is EventKind.ACKED:
         state = State.DONE
-    return Inspected(queue=queue, key=key, state=state, live=live, dead=dead, events=events)
+    return Inspected(queue=queue, key=key, state=state, live=live, dead=dead, events=events, archive=archive)
+
+
+async def _before_the_journal(view: View, queue: str, key: str) -> Archived | None:
+    """Events of a message whose beginning the journal no longer has."""
+    since = await view.run(view.app.store.search.journal_since())
+    return None if since is None else await archived(view, queue, None, since, EVENTS, key=key)
 
 
 async def _dead(view: View, queue: str, key: str, events: Sequence[Event]) -> DeadLetter[bytes] | None:
@@ -177,9 +217,9 @@ async def _why(view: View, inspected: Inspected, info: QueueInfo) -> Why | None:
     if message.priority < 9:
         above = Search(state=State.READY, priority=Span(message.priority + 1, 9))
         more = (await view.run(store.search.messages(above, [info.name], limit=0))).matching
-        ahead = ahead._replace(n=ahead.n + more.n, capped=ahead.capped or more.capped)
-    since = view.now - _LATELY
-    slices = await view.run(store.rollups.consumers(timedelta(minutes=1), since, view.now, queue=info.name))
+        ahead = Counted(ahead.n + more.n, ahead.capped or more.capped)
+    window = RollupWindow(timedelta(minutes=1), view.now - _LATELY, view.now, info.name)
+    slices = await view.run(store.rollups.consumers(window))
     return why_not_delivered(message, info, view.now, ahead=ahead, consumers=len({row.consumer for row in slices}))
 
 
@@ -243,27 +283,43 @@ def _commands(view: View, inspected: Inspected) -> Commands:
 
 
 def _actions(view: View, live: StoredMessage[bytes]) -> dict[str, Commands]:
-    """What the dialogs do: of this version of the message only, and not while it is leased."""
+    """What the dialogs do: of this version of the message only; if it is leased, its consumer loses the lease."""
     queue, key, version = live.queue, live.key, live.version
     url, seen = view.api("messages", str(MessageId(queue, key))), {"version": str(version)}
+    is_leased = live.state is State.LEASED
+    forced: dict[str, str] = {"force": "true"} if is_leased else {}
+    flag, keyword = (("--force",), ", force=True") if is_leased else ((), "")
+    kept, kept_flag, kept_keyword = (
+        ({}, (), "") if is_leased else ({"unless_leased": "true"}, ("--unless-leased",), ", unless_leased=True")
+    )
 
     def edit(body: dict[str, Any], call: str, *words: str) -> Commands:
+        changed = f"edit({key!r}, {call}, version={version}{keyword})"
         return Commands(
-            curl=commands.curl(url, "PATCH", body, seen),
-            cli=commands.cli("message", "edit", queue, key, *words, "--version", str(version)),
-            python=commands.python(f"print(app.queue({queue!r}).edit({key!r}, {call}, version={version}))"),
+            curl=commands.curl(url, "PATCH", body, {**seen, **forced}),
+            cli=commands.cli("message", "edit", queue, key, *words, "--version", str(version), *flag),
+            python=commands.python(f"print(app.queue({queue!r}).{changed})"),
         )
 
-    bury = f"app.store.messages.bury_by_key({queue!r}, {key!r}, error='why', version={version})"
+    bury = f"app.store.run(app.store.messages.bury_by_key({queue!r}, {key!r}, error='why', version={version}{keyword}))"
+    fields = {"key": key, **seen, **({"force": "1"} if is_leased else {})}
+
+    def form(verb: str, **more: str) -> str:
+        return commands.form(view.form_url("queues", queue, "message", verb), {**fields, **more})
+
+    redrive = f"app.queue({queue!r}).dead_letters.start_redrive(versions=[{version}], target='other')"
     return {
         "deliver": edit({"after": "0s"}, "after=timedelta(0)", "--after", "0s"),
+        "move": Commands(
+            curl=form("move", target="other"), python=commands.python(f"print({bury})", f"{redrive}.advance()")
+        ),
         "reschedule": edit({"after": "10m"}, "after=timedelta(minutes=10)", "--after", "10m"),
         "edit": edit({"priority": live.priority}, f"priority={live.priority}", "--priority", str(live.priority)),
-        "bury": Commands(python=commands.python(f"print(app.store.run({bury}))")),
+        "bury": Commands(curl=form("bury", error="why"), python=commands.python(f"print({bury})")),
         "drop": Commands(
-            curl=commands.curl(url, "DELETE", query={**seen, "unless_leased": "true"}),
-            cli=commands.cli("message", "drop", queue, key, "--version", str(version), "--unless-leased"),
-            python=commands.python(f"print(app.queue({queue!r}).drop({key!r}, version={version}, unless_leased=True))"),
+            curl=commands.curl(url, "DELETE", query={**seen, **kept}),
+            cli=commands.cli("message", "drop", queue, key, "--version", str(version), *kept_flag),
+            python=commands.python(f"print(app.queue({queue!r}).drop({key!r}, version={version}{kept_keyword}))"),
         ),
     }
 
@@ -326,30 +382,71 @@ async def edit(view: View) -> Response:
     return await _edit(view, Edit(named=frozenset(values), **values, **more), "is changed")
 
 
+@screen.form("/queues/{queue}/message/release", Action.PRODUCE, "release a message")
+async def release(view: View) -> Response:
+    """Its consumer loses the lease, and the attempt does not count."""
+    return await _edit(view, Edit(named=frozenset({"due_at"}), after=timedelta(0)), "is released, and due now")
+
+
 @screen.form("/queues/{queue}/message/bury", Action.PRODUCE, "bury a message")
 async def bury(view: View) -> Response:
-    return await _apply(view, Verb.BURY, "is buried", view.form.get("error", "").strip() or None)
+    await _bury(view, view.form.get("error", "").strip() or None)
+    return view.done(f"{view.form['key']} is buried", message_path(view.path["queue"], view.form["key"]))
 
 
 @screen.form("/queues/{queue}/message/drop", Action.PRODUCE, "drop a message")
 async def drop(view: View) -> Response:
-    return await _apply(view, Verb.DROP, "is dropped")
-
-
-async def _apply(view: View, verb: Verb, done: str, error: str | None = None) -> Response:
     queue, (key, version) = view.path["queue"], _version(view)
-    if not await apply(view.app.store, verb, SeenMessage(queue, key, version), error=error):
+    drop = view.app.store.messages.drop(queue, key, version=version, unless_leased=not _is_forced(view))
+    if not await view.run(drop):
         detail = "it is leased, or has changed since this page was made: nothing was changed"
         raise Problem(409, "changed", detail, hint="look at it again")
-    return view.done(f"{key} {done}", message_path(queue, key))
+    return view.done(f"{key} is dropped", message_path(queue, key))
+
+
+@screen.form("/queues/{queue}/message/move", Action.ADMIN, "move a message")
+async def move(view: View) -> Response:
+    """By its dead letter, which is redriven to the other queue: whatever fails, the message is in one place, and not lost."""
+    queue, (key, version) = view.path["queue"], _version(view)
+    target = limits.check_queue_name(view.form.get("target", "").strip())
+    view.visitor.require(Action.PRODUCE, target)
+    await view.app.queues.get(target)
+    if target == queue:
+        raise InvalidInput(f"it is in {queue} already: choose another queue")
+    if await view.app.queue(target).contains(key):
+        detail = f"{target} has a live message of this key: nothing was changed"
+        raise Problem(409, "conflict", detail, hint=f"drop that one first, or bury this one: {key!r:.100}")
+    await _bury(view, f"moved to {target}")
+    letters = view.app.queue(queue).dead_letters
+    job = await letters.start_redrive(target=target, versions=[version], consumer=view.visitor.id)
+    if (await job.advance()).redriven:
+        return view.done(f"{key} is moved to {target}", message_path(target, key))
+    return view.done(
+        f"{key} is not moved: {target} has a live message of this key. It is a dead letter of {queue}",
+        message_path(queue, key),
+    )
+
+
+async def _bury(view: View, error: str | None) -> None:
+    queue, (key, version) = view.path["queue"], _version(view)
+    bury = view.app.store.messages.bury_by_key(queue, key, error=error, version=version, force=_is_forced(view))
+    _changed(await view.run(bury))
 
 
 async def _edit(view: View, edit: Edit, done: str) -> Response:
     queue, (key, version) = view.path["queue"], _version(view)
-    outcome = await view.run(view.app.store.messages.edit(queue, key, edit, version=version))
+    _changed(await view.run(view.app.store.messages.edit(queue, key, edit, version=version, force=_is_forced(view))))
+    return view.done(f"{key} {done}", message_path(queue, key))
+
+
+def _changed(outcome: Edited) -> None:
     if outcome in _EDITED:
         raise Problem(409, outcome.value, _EDITED[outcome])
-    return view.done(f"{key} {done}", message_path(queue, key))
+
+
+def _is_forced(view: View) -> bool:
+    """Whether the page showed a leased message, so that its consumer is to lose it."""
+    return view.form.get("force") == "1"
 
 
 def _version(view: View) -> tuple[str, int]:

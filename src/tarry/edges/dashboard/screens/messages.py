@@ -29,6 +29,8 @@ from tarry.wire.ids import POSITION, parse_position, position_text
 screen = Screen("messages", "Messages", "/messages", shortcut="m", icon="messages")
 DONE_BY = {Verb.DELIVER: "made due now", Verb.BURY: "buried", Verb.DROP: "dropped"}
 _STATES = ("delayed", "ready", "leased", "dead", "done")
+_SHOWN = ("queue", "state", "at", "attempt", "priority", "type", "consumer", "error")
+"""Columns of the table unless others are chosen: `?columns=queue,at,version`. That of keys is always there."""
 _NOTHING = Hits(rows=[], scanned=0, complete=True)
 
 
@@ -50,11 +52,22 @@ async def messages(view: View) -> Page:
         if view.format != "html":
             raise
         problem = error
+    columns, chosen = _columns(view, search.state), view.query.get("columns")
+    names_shown = _SHOWN if chosen is None else tuple(chosen.split(","))
+    shown = [column for column in columns if column.name in ("key", *names_shown)]
     page = view.page(
         "messages/messages.html",
         "Messages",
         topics=() if problem else ("messages", "clock"),
-        listing=Listing(columns=_columns(view, search.state), rows=hits.rows, next=_next(hits), name="messages"),
+        listing=Listing(
+            columns=columns if chosen is None else shown, rows=hits.rows, next=_next(hits), name="messages"
+        ),
+        shown=shown,
+        columns=[
+            (column.label, column in shown, _with_column(columns, names_shown, column.name))
+            for column in columns[1:]
+            if column.name != "due_at" or search.state in (State.DEAD, State.DONE)  # of others it is `at`
+        ],
         hits=hits,
         search=search,
         text=text,
@@ -72,11 +85,12 @@ async def messages(view: View) -> Page:
         qualifiers=QUALIFIERS,
         commands=_commands(view, search, text),
         start=Commands(
+            curl=commands.form(view.form_url("messages", "apply"), {"verb": "deliver", "scope": "all", "q": text}),
             python=commands.python(
                 "verb = tarry.core.search.bulk.Verb.DELIVER",
                 f"start = app.store.search.start_bulk(verb, {text!r}, {names[:20]!r}, started_by='me')",
                 "print(app.store.run(start))  # a sweeper runs it",
-            )
+            ),
         ),
         jobs=[job for job in await view.run(view.app.store.search.bulk_jobs()) if job.is_running and _shows(view, job)],
         first=Commands(
@@ -144,11 +158,12 @@ async def bulk_job(view: View) -> Page:
         done_by=DONE_BY[job.verb],
         is_idle=job.is_running and job.updated_at < view.now - IDLE_FOR,
         commands=Commands(
+            curl=commands.form(view.form_url("messages", "jobs", str(job.id), "cancel"), {}),
             python=commands.python(
                 "bulk = tarry.core.search.bulk",
                 "cancelled = bulk.BulkProgress(state=bulk.BulkState.CANCELLED)",
                 f"print(app.store.run(app.store.search.save_bulk({job.id}, cancelled)))",
-            )
+            ),
         ),
     )
 
@@ -234,6 +249,12 @@ def _columns(view: View, state: State | None) -> Sequence[Column]:
         Column("lease_until", "Leased until", "time"),
         Column("version", "Version", "number"),
     )
+
+
+def _with_column(columns: Sequence[Column], shown: Sequence[str], name: str) -> str | None:
+    """The value of `columns` with this one, or without it if it is shown; None: it is the usual one."""
+    names = tuple(column.name for column in columns if (column.name in shown) != (column.name == name))
+    return None if names == _SHOWN else ",".join(names) or "key"
 
 
 def _error(view: View, row: Hit) -> str | None:

@@ -5,20 +5,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from tarry.core.analytics.anomalies import Severity
-from tarry.core.cron.planner import load_ahead
+from tarry.core.messages.model import Counted
 from tarry.core.rollups.health import Finding, Lag
+from tarry.core.settings import QueueInfo
 from tarry.edges.dashboard import charts, commands
 from tarry.edges.dashboard.commands import Commands, path
-from tarry.edges.dashboard.ranges import floor
+from tarry.edges.dashboard.ranges import TimeRange, floor
 from tarry.edges.dashboard.screen import Page, Screen, View
-from tarry.edges.dashboard.screens.queue_lists import queue_listing
+from tarry.edges.dashboard.screens.calendar import TicksAhead, ticks_ahead
+from tarry.edges.dashboard.screens.queue_lists import queue_listing, state_of
 from tarry.edges.formats import roughly
 from tarry.services.overview import QueueRow, TimeSeries, queue_rows, time_series
 
 screen = Screen("overview", "Overview", "/", shortcut="o", icon="overview")
 _MINUTE = timedelta(minutes=1)
+_ROWS = 30
+"""Queues in the table."""
+_MARKS = 8
+_SEVERITIES = ("critical", "warning", "info", "paused", "good")
 _TICKS_S = 10.0
 """How long the ticks of the next hour are remembered: they follow from the schedules."""
 
@@ -28,9 +35,12 @@ async def overview(view: View) -> Page:
     store = view.app.store
     await view.dashboard.roll_ups.fresh()
     rows = await queue_rows(store, view.now, view.sees)
-    series = await time_series(store, view.range.starts, view.range.width, rows)
+    chosen = view.range
+    series = await time_series(store, chosen.starts, chosen.width, rows, await view.queues(), until=view.now)
     findings = sorted((f for row in rows for f in row.health.findings), key=lambda f: (f.severity, f.concern, f.queue))
-    listing = queue_listing(rows)
+    # All of them by name, or the worst.
+    shown = rows if len(rows) <= _ROWS else sorted(rows, key=lambda row: (_SEVERITIES.index(state_of(row)), row.name))
+    listing = queue_listing(shown[:_ROWS])
     return view.page(
         "overview.html",
         "Overview",
@@ -41,10 +51,11 @@ async def overview(view: View) -> Page:
         tone=_tone(findings),
         verdict=_verdict(findings, rows),
         series=series,
-        rates=rates(series, view.range.width),
+        rates=rates(series, chosen),
         lag=_latest(series.lags),
-        totals=_totals(rows, series, view.range.width),
-        sentences=sentences(series, view.range.name),
+        totals=_totals(rows),
+        sentences=sentences(series, chosen),
+        marks=marks(view, [row.health.info for row in rows]),
         strip=await next_hour(view),
         finding_path=_finding_path,
         commands=Commands(
@@ -73,10 +84,10 @@ async def next_hour(view: View, queue: str | None = None) -> dict[str, object]:
     for due in await view.run(store.rollups.due_ahead(since, until, _MINUTE, queue=queue)):
         if view.sees(due.queue):
             counts[due.start_at] += due.messages
-    planned = await view.dashboard.remembered.get(("ticks", since), _TICKS_S, lambda: _planned(view, until))
-    for name, at, count in planned:
-        if at < until and view.sees(name) and queue in (None, name):
-            ticks[floor(at, _MINUTE)] += count
+    ahead = await view.dashboard.remembered.get(("ticks", since), _TICKS_S, lambda: _ticks(view, since, until))
+    for (name, at), count in ahead.ticks.items():
+        if view.sees(name) and queue in (None, name):
+            ticks[at] += count
     minutes = [since + at * _MINUTE for at in range(60)]
     values = {(at, 0): float(counts[minute] + ticks[minute]) for at, minute in enumerate(minutes)}
     titles = {
@@ -91,16 +102,43 @@ async def next_hour(view: View, queue: str | None = None) -> dict[str, object]:
     }
 
 
-async def _planned(view: View, until: datetime) -> list[tuple[str, datetime, int]]:
-    return list(load_ahead(await view.app.schedules.list(), view.now, until))
+async def _ticks(view: View, since: datetime, until: datetime) -> TicksAhead:
+    return await ticks_ahead(view, await view.app.schedules.list(), since, until, _MINUTE)
 
 
-def rates(series: TimeSeries, width: timedelta) -> dict[str, list[float | None]]:
-    """Per second, by what happened. The last point is not complete, so it has no rate."""
-    seconds, whole = width.total_seconds(), series.slices[:-1]
+class ChartMark(NamedTuple):
+    """What charts show beside their values: an anomaly, or a paused queue."""
+
+    since: datetime
+    until: datetime
+    tone: str
+    text: str
+    path: str
+
+
+def marks(view: View, infos: Sequence[QueueInfo]) -> list[ChartMark]:
+    """Of the chosen time and these queues, the newest first: from what the page has read anyway."""
+    names, marked = {info.name for info in infos}, list[ChartMark]()
+    for row in view.dashboard.badges.anomalies(view.sees):
+        if row.queue in names:
+            text = f"{row.detector.replace('_', ' ')} of {row.queue}"
+            marked.append(ChartMark(row.window_from, row.window_to, "dead", text, path("anomalies", str(row.id))))
+    for info in infos:
+        if info.paused_at is not None:
+            marked.append(
+                ChartMark(info.paused_at, view.now, "paused", f"{info.name} is paused", path("queues", info.name))
+            )
+    shown = [mark for mark in marked if mark.until >= view.range.since and mark.since < view.range.until]
+    return sorted(shown, key=lambda mark: mark.since, reverse=True)[:_MARKS]
+
+
+def rates(series: TimeSeries, chosen: TimeRange) -> dict[str, list[float | None]]:
+    """Per second, by what happened. A last point that is not complete has no rate."""
+    seconds = chosen.width.total_seconds()
+    whole, rest = (series.slices, []) if chosen.is_past else (series.slices[:-1], [None])
     return {
-        **{name: [*(getattr(row, name) / seconds for row in whole), None] for name in ("offered", "leased", "acked")},
-        "failed": [*((row.nacked + row.expired) / seconds for row in whole), None],
+        **{name: [*(getattr(row, name) / seconds for row in whole), *rest] for name in ("offered", "leased", "acked")},
+        "failed": [*((row.nacked + row.expired) / seconds for row in whole), *rest],
     }
 
 
@@ -127,28 +165,29 @@ def _latest(lags: Sequence[Lag]) -> Lag:
     return next((lag for lag in reversed(lags) if lag.p50 is not None), Lag(None, None, None))
 
 
-def _totals(rows: list[QueueRow], series: TimeSeries, width: timedelta) -> dict[str, object]:
+def _totals(rows: list[QueueRow]) -> dict[str, object]:
     health = [row.health for row in rows]
     oldest = max((h.standing.counts.lag_for for h in health), default=timedelta(0))
     counted = [
-        {name: getattr(h.standing.counts, name) for name in ("ready", "leased")} | {"dead": h.standing.dead}
+        {name: getattr(h.standing.counts, name) for name in ("delayed", "ready", "leased")} | {"dead": h.standing.dead}
         for h in health
     ]
-    states = {name: sum(of[name].n for of in counted) for name in ("ready", "leased", "dead")}
-    capped = {name: any(of[name].capped for of in counted) for name in states}
+    states = {
+        name: Counted(sum(of[name].n for of in counted), any(of[name].capped for of in counted))
+        for name in ("delayed", "ready", "leased", "dead")
+    }
     return {
         "offered_per_s": sum(h.offered_per_s for h in health),
         "acked_per_s": sum(h.acked_per_s for h in health),
         "oldest": oldest,
         "late": any(h.standing.counts.lag_for > h.info.settings.target_lag_for for h in health),
         "states": states,
-        "capped": capped,
         "consumers": sum(h.consumers for h in health),
         "buried": sum(h.buried for h in health),
     }
 
 
-def sentences(series: TimeSeries, name: str) -> dict[str, str]:
+def sentences(series: TimeSeries, chosen: TimeRange) -> dict[str, str]:
     """Each chart in one sentence, for readers that cannot see it."""
     offered, acked = sum(row.offered for row in series.slices), sum(row.acked for row in series.slices)
     failed = sum(row.nacked + row.expired for row in series.slices)
@@ -160,8 +199,9 @@ def sentences(series: TimeSeries, name: str) -> dict[str, str]:
     )
     live = [value for value in series.live if value is not None]
     depth = f"{live[-1]:,} live, between {min(live):,} and {max(live):,}" if live else "not known: the journal is off"
+    name = chosen.words.removeprefix("the ").capitalize() if chosen.words.startswith("the ") else chosen.words
     return {
-        "rate": f"Last {name}: {offered:,} offered, {acked:,} acked, {failed:,} failed attempts",
-        "lag": f"Last {name}: {worst}",
-        "depth": f"Last {name}: {depth}",
+        "rate": f"{name}: {offered:,} offered, {acked:,} acked, {failed:,} failed attempts",
+        "lag": f"{name}: {worst}",
+        "depth": f"{name}: {depth}",
     }

@@ -14,7 +14,7 @@ from tarry.core.errors import InvalidInput
 from tarry.core.journal.events import Event, JournalLevel
 from tarry.core.journal.past import PastMessage, past_messages
 from tarry.core.messages.states import LIVE, State
-from tarry.core.rollups.model import WIDTHS, QueueSlice
+from tarry.core.rollups.model import WIDTHS, QueueSlice, RollupWindow
 from tarry.core.search.query import Period, Search
 from tarry.edges.dashboard import commands, lake_sql
 from tarry.edges.dashboard.commands import Commands
@@ -25,7 +25,7 @@ from tarry.edges.dashboard.screens.messages import message_path
 from tarry.edges.dashboard.screens.queues import screen
 from tarry.edges.formats import instant as instant_text
 
-EVENTS = 1_000
+EVENTS = 500
 """Events before the instant that are read, and as many after it."""
 LIVE_ROWS = 500
 FILES = 200
@@ -123,7 +123,7 @@ async def _before(view: View, queue: str, at: datetime, journal_since: datetime 
         if page.next is not None or journal_since is None:
             return Before(page.rows, page.next is not None, None)
         rows, at = page.rows, journal_since
-    archive = await _archived(view, queue, None, at, EVENTS - len(rows))
+    archive = await archived(view, queue, None, at, EVENTS - len(rows))
     return Before([*rows, *archive.rows], archive.is_cut or archive.refusal is not None, archive)
 
 
@@ -131,7 +131,7 @@ async def _after_in_archive(
     view: View, queue: str, at: datetime, journal_since: datetime
 ) -> tuple[list[Event] | None, Sequence[Event]]:
     """As `_after`, of an instant that only the archive has."""
-    archive = await _archived(view, queue, at, journal_since, EVENTS)
+    archive = await archived(view, queue, at, journal_since, EVENTS)
     if archive.is_cut or not archive.files:
         return None, archive.rows
     query = AnalyticsQuery(queue=queue, since=journal_since, until=view.now, limit=EVENTS)
@@ -139,8 +139,10 @@ async def _after_in_archive(
     return None if rest.next is not None else [*archive.rows, *rest.rows[::-1]], archive.rows
 
 
-async def _archived(view: View, queue: str, since: datetime | None, until: datetime, limit: int) -> Archived:
-    """Without `since`: the newest ones."""
+async def archived(
+    view: View, queue: str, since: datetime | None, until: datetime, limit: int, *, key: str | None = None
+) -> Archived:
+    """Without `since`: the newest ones. With `key`: those of this message."""
     first = None if since is None else since.date()
     files = await view.run(
         view.app.store.analytics.lake_files(since=first, until=until.date(), queue=queue, limit=FILES)
@@ -155,7 +157,7 @@ async def _archived(view: View, queue: str, since: datetime | None, until: datet
     try:
         async with view.dashboard.lake_turns:
             rows, is_cut = await asyncio.to_thread(
-                lake_sql.events, readable, since, until, is_newest_first=since is None, limit=limit
+                lake_sql.events, readable, since, until, is_newest_first=since is None, limit=limit, key=key
             )
     except InvalidInput as error:
         return Archived(refusal=str(error))
@@ -224,7 +226,8 @@ async def _slices(view: View, queue: str, at: datetime) -> _Slices:
     if width is None:
         return _Slices(None, ())
     since = floor(at, width)
-    return _Slices(since, await view.run(view.app.store.rollups.slices(width, since, view.now + width, queue=queue)))
+    window = RollupWindow(width, since, view.now + width, queue)
+    return _Slices(since, await view.run(view.app.store.rollups.slices(window)))
 
 
 async def _exact(view: View, queue: str, slices: _Slices) -> dict[str, object] | None:

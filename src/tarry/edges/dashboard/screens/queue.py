@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
+from tarry.api.drafts import fresh_key
 from tarry.core import limits
 from tarry.core.analytics.port import AnalyticsQuery
 from tarry.core.errors import InvalidInput, UnknownQueue
@@ -19,7 +20,7 @@ from tarry.core.messages.model import Filter
 from tarry.core.messages.outcomes import Outcome
 from tarry.core.messages.retry import Retry
 from tarry.core.rollups.health import Lag
-from tarry.core.rollups.model import Measure, TimeBucket, summed, upper_s
+from tarry.core.rollups.model import Measure, RollupWindow, TimeBucket, summed, upper_s
 from tarry.core.security.api_keys import Action
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.edges.dashboard import charts, commands
@@ -27,7 +28,8 @@ from tarry.edges.dashboard.commands import Commands, path
 from tarry.edges.dashboard.listing import Column, Listing, whole
 from tarry.edges.dashboard.ranges import TimeRange
 from tarry.edges.dashboard.screen import Page, View
-from tarry.edges.dashboard.screens.overview import next_hour, rates, sentences
+from tarry.edges.dashboard.screens.messages import message_path
+from tarry.edges.dashboard.screens.overview import marks, next_hour, rates, sentences
 from tarry.edges.dashboard.screens.queues import screen
 from tarry.edges.formats import delay, duration, length, moment, roughly
 from tarry.edges.http.problems import Problem
@@ -35,6 +37,7 @@ from tarry.services.overview import queue_rows, time_series
 from tarry.wire.payload import Content
 
 _NEXT = 12
+_DAY = timedelta(days=1)
 _RETRIES = 12
 _PER_ROW = 8
 """Buckets of rollups in one row of the heat map: two octaves."""
@@ -62,9 +65,9 @@ async def queue(view: View) -> Page:
         raise UnknownQueue(name)
     health = rows[0].health
     chosen = view.range
-    series = await time_series(store, chosen.starts, chosen.width, rows)
-    window = (chosen.width, chosen.since, chosen.until)
-    work = await view.run(store.rollups.times(Measure.WORK, *window, queue=name, whole=True))
+    series = await time_series(store, chosen.starts, chosen.width, rows, until=view.now)
+    window = RollupWindow(chosen.width, chosen.since, chosen.until, name)
+    work = await view.run(store.rollups.times(Measure.WORK, window, whole=True))
     events = await view.dashboard.remembered.get(
         ("activity", name),
         _ACTIVITY_S,
@@ -79,8 +82,9 @@ async def queue(view: View) -> Page:
         info=health.info,
         counts=health.standing.counts,
         series=series,
-        rates=rates(series, chosen.width),
-        sentences=sentences(series, chosen.name),
+        rates=rates(series, chosen),
+        sentences=sentences(series, chosen),
+        marks=marks(view, [health.info]),
         lag=Lag.of(summed(series.buckets)),
         work=Lag.of(summed(work)),
         heat=heat(series.buckets, chosen),
@@ -97,9 +101,18 @@ async def queue(view: View) -> Page:
 @screen.page("/queues/{queue}/next")
 async def next_messages(view: View) -> Page:
     """What is delivered next, as a list of its own."""
-    listing = await upcoming(view, view.path["queue"])
+    name = view.path["queue"]
     return view.page(
-        "queues/queue_next.html", "Next", name=view.path["queue"], listing=listing, topics=("messages", "clock")
+        "queues/queue_next.html",
+        "Next",
+        topics=("messages", "clock"),
+        name=name,
+        listing=await upcoming(view, name),
+        commands=Commands(
+            curl=commands.curl(view.api("queues", name, "messages")),
+            cli=commands.cli("message", "list", name),
+            python=commands.python(f"print(app.store.run(app.store.messages.list({name!r}, limit=20)))"),
+        ),
     )
 
 
@@ -162,6 +175,14 @@ async def purge(view: View) -> Response:
     return view.done(f"{purged:,} messages of {name} were removed; dead letters stay", path("queues", name))
 
 
+@screen.form("/queues/{queue}/rename", Action.ADMIN, "rename a queue")
+async def rename(view: View) -> Response:
+    name, new_name = view.path["queue"], view.form.get("new_name", "").strip()
+    view.visitor.require(Action.ADMIN, new_name)
+    info = await view.app.queues.rename(name, new_name)
+    return view.done(f"{name} is now {info.name}", path("queues", info.name))
+
+
 @screen.form("/queues/{queue}/delete", Action.ADMIN, "delete a queue")
 async def delete(view: View) -> Response:
     name = _confirmed(view)
@@ -172,7 +193,7 @@ async def delete(view: View) -> Response:
 @screen.form("/queues/{queue}/offer", Action.PRODUCE, "offer a message")
 async def offer(view: View) -> Response:
     name, form = view.path["queue"], view.form
-    await view.app.queues.get(name)
+    info = await view.app.queues.get(name)
     at, after = form.get("at", "").strip(), form.get("after", "").strip()
     if at and after:
         raise InvalidInput("give an instant or a delay, not both")
@@ -180,7 +201,7 @@ async def offer(view: View) -> Response:
     if (level := whole(priority, 2)) is None:
         raise InvalidInput(f"priority must be 0 to 9, not {priority!r:.20}")
     queue = view.dashboard.broker.queue(name)
-    key = form.get("key", "").strip() or None
+    key = form.get("key", "").strip() or fresh_key()
     outcome = await queue.offer(
         key,
         Content(checked_json(form.get("payload", "")), None),
@@ -194,7 +215,9 @@ async def offer(view: View) -> Response:
         Outcome.UPDATED: "replaced the live message",
         Outcome.IGNORED: "changed nothing",
     }
-    return view.done(f"{key or 'The message'} {words.get(outcome, outcome.value)}", path("queues", name))
+    # Its own page counts down to its delivery; without a journal there is none after it.
+    to = path("queues", name) if info.settings.journal is JournalLevel.OFF else message_path(name, key)
+    return view.done(f"{key} {words.get(outcome, outcome.value)}", to)
 
 
 def _instant(text: str) -> datetime:
@@ -309,7 +332,7 @@ def heat(buckets: Sequence[TimeBucket], chosen: TimeRange) -> dict[str, Any]:
         "rows": levels,
         "row_labels": [f"≤ {roughly(timedelta(seconds=limit))}" for limit in reversed(limits_s)],
         "column_labels": [
-            (at, f"{start:%d %H:%M}" if chosen.name == "7d" else f"{start:%H:%M}")
+            (at, f"{start:%d %H:%M}" if chosen.until - chosen.since > _DAY else f"{start:%H:%M}")
             for at, start in enumerate(times)
             if not at % max(1, len(starts) // 6)
         ],
@@ -356,6 +379,11 @@ def _actions(view: View, name: str) -> dict[str, Commands]:
             curl=commands.curl(f"{api}/purge", "POST", {"confirm": name}),
             cli=commands.cli("queue", "purge", name),
             python=commands.python(f"print(app.queue({quoted}).purge({limits.PURGE_CONFIRMATION!r}))"),
+        ),
+        "rename": Commands(
+            curl=commands.curl(f"{api}/rename", "POST", {"new_name": f"{name}-2"}),
+            cli=commands.cli("queue", "rename", name, f"{name}-2"),
+            python=commands.python(f"app.queues.rename({quoted}, {f'{name}-2'!r})"),
         ),
         "delete": Commands(
             curl=commands.curl(api, "DELETE"),

@@ -8,6 +8,7 @@ from tarry.edges.dashboard import commands
 from tarry.edges.dashboard.commands import Commands, path
 from tarry.edges.dashboard.screen import Page, Screen, View
 from tarry.edges.dashboard.screens.queue_lists import queue_listing
+from tarry.edges.dashboard.screens.schedules import page_path
 from tarry.services.overview import queue_rows
 
 screen = Screen("queues", "Queues", "/queues", shortcut="q", icon="queues")
@@ -15,11 +16,15 @@ screen = Screen("queues", "Queues", "/queues", shortcut="q", icon="queues")
 
 @screen.page("/search")
 async def search(view: View) -> Response:
-    """The search box of the frame: a queue of this name, or else messages."""
+    """The search box of the frame: a queue or a schedule of this name, queues whose names have it, or else messages."""
     text = view.query.get("q", "").strip()
-    if text in await view.queues():
+    names = await view.queues()
+    if text in names:
         return RedirectResponse(view.url(path("queues", text)), 303)
-    return RedirectResponse(view.url("/queues", q=text), 303)
+    if any(state.name == text and view.sees(state.spec.queue) for state in await view.app.schedules.list()):
+        return RedirectResponse(view.url(page_path(text)), 303)
+    is_part = any(text.lower() in name.lower() for name in names)
+    return RedirectResponse(view.url("/queues" if is_part or not text else "/messages", q=text), 303)
 
 
 @screen.page("/queues")

@@ -229,6 +229,7 @@ async def job(view: View) -> Page:
         verb_commands={
             verb: dead_choice.job_commands(view, current.id, verb) for verb in ("pause", "resume", "cancel")
         },
+        undo=Commands(curl=commands.form(view.form_url("redrives", str(current.id), "undo"), {})),
     )
 
 

@@ -140,14 +140,19 @@ async def checks(view: View) -> Page:
     dsn = view.app.dsn
     findings, migrations = ([], []) if dsn is None else await asyncio.to_thread(_examined, dsn)
     failed = sum(not finding.ok for finding in findings)
+    warned = sum(bool(finding.warning) for finding in findings)
     return view.page(
         "system/checks.html",
         "Checks",
         **_frame(view),
         listing=Listing(columns=_FINDINGS, rows=findings, name="checks"),
         migrations=Listing(columns=_MIGRATIONS, rows=migrations, name="migrations"),
-        verdict=f"{failed} of {len(findings)} checks failed" if failed else "All checks passed",
-        tone="critical" if failed else "warning" if any(finding.warning for finding in findings) else "good",
+        verdict=f"{failed} of {len(findings)} checks failed"
+        if failed
+        else f"No check failed; {warned} warned"
+        if warned
+        else "All checks passed",
+        tone="critical" if failed else "warning" if warned else "good",
         commands=Commands(cli=commands.cli("doctor", "-o", "json")),
     )
 

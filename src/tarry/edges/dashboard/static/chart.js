@@ -38,6 +38,40 @@ function isolated(plot, series) {
   return values.flatMap((value, at) => (value !== null && (values[at - 1] ?? null) === null && (values[at + 1] ?? null) === null ? [at] : []));
 }
 
+// The part of a chart that was dragged over becomes the time range of the page.
+function choose(plot) {
+  if (plot.select.width < 8) return;
+  const [from, until] = [plot.select.left, plot.select.left + plot.select.width].map((at) => new Date(plot.posToVal(at, "x") * 1000).toISOString().replace(/:\d\d\.\d+Z/, "Z"));
+  const to = new URL(location.href);
+  to.searchParams.set("range", `${from}/${from === until ? new Date(Date.parse(from) + 60_000).toISOString().replace(/:\d\d\.\d+Z/, "Z") : until}`);
+  to.searchParams.delete("after");
+  location.assign(to);
+}
+
+// Anomalies and pauses: a bar at the top, and a faint band behind the lines. Marks of one tone that overlap are one.
+function drawMarks(plot, tones) {
+  const { ctx, bbox } = plot;
+  const [right, thick] = [bbox.left + bbox.width, 3 * devicePixelRatio];
+  ctx.save();
+  for (const [tone, colour] of Object.entries(tones)) {
+    const marks = [...document.querySelectorAll(`#chart-marks [data-tone=${tone}]`)]
+      .map((mark) => [mark.dataset.from, mark.dataset.until].map((at) => Math.min(right, Math.max(bbox.left, plot.valToPos(Number(at), "x", true)))))
+      .sort((one, other) => one[0] - other[0]);
+    ctx.fillStyle = colour;
+    let end = bbox.left;
+    for (const [from, until] of marks) {
+      const x = Math.min(Math.max(from, end), right - thick);
+      const width = Math.max(until - x, x > end || end === bbox.left ? thick : 0);
+      ctx.globalAlpha = 0.08;
+      ctx.fillRect(x, bbox.top, width, bbox.height);
+      ctx.globalAlpha = 0.9;
+      ctx.fillRect(x, bbox.top, width, thick);
+      end = Math.max(end, x + width);
+    }
+  }
+  ctx.restore();
+}
+
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 class TarryChart extends HTMLElement {
@@ -106,6 +140,7 @@ class TarryChart extends HTMLElement {
     const tones = this.dataset.tones.trim().split(" ");
     const stacked = "stacked" in this.dataset;
     const format = FORMATS[this.dataset.unit];
+    const marked = { dead: style("--dead"), paused: style("--paused") };
     const local = document.documentElement.dataset.zone === "browser";
     const line = style("--line"), soft = style("--soft");
     const axis = { stroke: soft, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1, size: 4 }, font: "11px system-ui", gap: 3 };
@@ -113,7 +148,9 @@ class TarryChart extends HTMLElement {
       width: this.clientWidth,
       height: this.height,
       tzDate: (seconds) => (local ? new Date(seconds * 1000) : uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC")),
-      cursor: { sync: { key: "tarry" }, points: { size: 6 }, drag: { x: false, y: false } },
+      // Other charts follow the crosshair only: the choice of a time range is one navigation.
+      cursor: { sync: { key: "tarry", filters: { pub: (type) => type === "mousemove" || type === "mouseleave" } }, points: { size: 6 }, drag: { x: true, y: false, setScale: false } },
+      hooks: { setSelect: [choose], drawAxes: [(plot) => drawMarks(plot, marked)] },
       legend: { live: true },
       padding: [8, 12, 0, 0],
       scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },

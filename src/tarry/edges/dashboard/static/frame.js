@@ -6,7 +6,6 @@ if (entry) rail.scrollLeft = entry.offsetLeft - rail.offsetLeft - (rail.clientWi
 
 const prefix = document.body.dataset.prefix;
 const root = document.documentElement;
-const skew = Number(document.body.dataset.now) - Date.now(); // of this machine against the database, delivery included
 
 function remember(name, value) {
   document.cookie = `tarry_${name}=${value}; path=${prefix}/; max-age=31536000; samesite=lax`;
@@ -35,6 +34,21 @@ function length(seconds) {
   }).join("");
 }
 
+// How far the clock of the database is ahead of this machine's, as far as that is certain: it was read between the request
+// and the response of this page.
+function clockSkew() {
+  const loaded = performance.getEntriesByType("navigation")[0], origin = Date.now() - performance.now();
+  const [first, last] = [origin + (loaded?.requestStart ?? 0), origin + (loaded?.responseStart ?? performance.now())];
+  const read = Number(document.body.dataset.now);
+  return read < first ? read - first : Math.max(0, read - last);
+}
+const skew = clockSkew();
+const warning = document.querySelector("[data-skew]");
+if (warning && Math.abs(skew) > 2_000) {
+  warning.textContent = `Clock ${length(Math.abs(skew) / 1000)} ${skew > 0 ? "behind" : "ahead"}`;
+  warning.hidden = false;
+}
+
 function exact(at) {
   const local = root.dataset.zone === "browser";
   const zone = local ? Intl.DateTimeFormat().resolvedOptions().timeZone : "UTC";
@@ -46,9 +60,17 @@ function tick() {
   for (const element of document.querySelectorAll("time[data-when]")) {
     const at = new Date(element.dateTime);
     const seconds = (at - now) / 1000;
-    const words = Math.abs(seconds) < 0.5 ? "now" : seconds > 0 ? `in ${length(seconds)}` : `${length(-seconds)} ago`;
+    const relative = Math.abs(seconds) < 0.5 ? "now" : seconds > 0 ? `in ${length(seconds)}` : `${length(-seconds)} ago`;
+    const words = showsExact() ? exact(at).replace(/ [^ ]+$/, "") : relative;
     if (element.textContent !== words) element.textContent = words;
   }
+}
+
+const showsExact = () => localStorage.getItem("tarry-exact") === "1";
+
+function switchExact() {
+  localStorage.setItem("tarry-exact", showsExact() ? "" : "1");
+  tick();
 }
 
 function labelTimes() {
@@ -60,6 +82,7 @@ function switchZone() {
   remember("zone", root.dataset.zone);
   for (const button of document.querySelectorAll("[data-zone-switch]")) button.textContent = root.dataset.zone === "utc" ? "UTC" : "Local";
   labelTimes();
+  tick();
   document.dispatchEvent(new CustomEvent("tarry:zone"));
 }
 
@@ -82,7 +105,8 @@ async function copy(button) {
 
 document.addEventListener("click", (event) => {
   const target = event.target.closest?.("[data-open], [data-copy], [data-theme-switch], [data-zone-switch]");
-  for (const open of document.querySelectorAll("details.copy-as[open]")) if (!open.contains(event.target)) open.open = false;
+  for (const open of document.querySelectorAll("details.copy-as[open], details.own-range[open]")) if (!open.contains(event.target)) open.open = false;
+  if (!target && event.target.matches?.("time[data-when]") && !event.target.closest("a, button, summary")) switchExact();
   if (!target) return;
   if ("open" in target.dataset) document.getElementById(target.dataset.open)?.showModal();
   else if ("copy" in target.dataset) copy(target);
@@ -133,6 +157,11 @@ function move(by) {
 }
 
 const current = () => document.querySelector("tr[data-current]");
+
+function select(isRange) {
+  current()?.querySelector("[data-select]")?.dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true, shiftKey: isRange }));
+}
+
 const KEYS = {
   "/": () => document.getElementById("search")?.focus(),
   "?": () => document.getElementById("help")?.showModal(),
@@ -142,10 +171,14 @@ const KEYS = {
   z: switchZone,
   p: () => document.dispatchEvent(new CustomEvent("tarry:toggle-live")),
   Enter: () => current()?.querySelector("a")?.click(),
-  x: () => current()?.querySelector("[data-select]")?.click(),
+  x: () => select(false),
+  X: () => select(true),
+  a: switchExact,
+  e: () => (current()?.querySelector("[aria-keyshortcuts=e]") ?? document.querySelector("main .page-head [aria-keyshortcuts=e]"))?.click(),
 };
 
 document.addEventListener("keydown", (event) => {
+  if ((event.ctrlKey || event.metaKey) && event.key === "k") { event.preventDefault(); KEYS["/"](); return; }
   if (event.ctrlKey || event.metaKey || event.altKey || localStorage.getItem("tarry-keys-off")) return;
   if (event.target.matches?.("input:not([type=checkbox]), textarea, select, [contenteditable]") || document.querySelector("dialog[open]")) return;
   if (event.key === "Enter" && (event.target.matches?.("a, button, summary, input") || !current())) return;
@@ -163,6 +196,7 @@ const keysOff = document.querySelector("[data-keys-off]");
 if (keysOff) keysOff.checked = Boolean(localStorage.getItem("tarry-keys-off"));
 
 labelTimes();
+tick();
 setInterval(tick, 1_000);
 document.addEventListener("tarry:refreshed", () => { tick(); labelTimes(); });
 if (location.hash.length > 1) { // a link to a dialog, which is how pages without scripts name it

@@ -104,7 +104,9 @@ function concerns(message) {
   const main = document.getElementById("main");
   const topics = (main?.dataset.topics ?? "").split(" ").filter(Boolean);
   if (message === null) return topics.length > 0;
-  return message.topics.some((topic) => topics.includes(topic));
+  const queue = main.dataset.queue;
+  const isOfOthers = queue && message.queues.length > 0 && !message.queues.includes(queue);
+  return message.topics.some((topic) => topics.includes(topic) && (topic === "clock" || !isOfOthers));
 }
 
 function changed(message) {
@@ -121,7 +123,7 @@ function schedule() {
 
 export async function refresh() {
   timer = null;
-  if (document.querySelector("dialog[open]") || isTyping()) { timer = setTimeout(refresh, LEAST_MS); return; }
+  if (isBusy()) { timer = setTimeout(refresh, LEAST_MS); return; }
   stale = false;
   lastRefresh = Date.now();
   try {
@@ -129,6 +131,7 @@ export async function refresh() {
     if (response.status === 401) { location.reload(); return; }
     if (!response.ok) return;
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
+    if (isBusy()) { stale = true; return; } // since the request was sent
     const fresh = page.getElementById("main");
     const main = document.getElementById("main");
     if (!fresh || !main) return;
@@ -143,9 +146,10 @@ export async function refresh() {
   }
 }
 
-function isTyping() {
+// In a dialog or a field of this page, which a refresh would change under the visitor.
+function isBusy() {
   const active = document.activeElement;
-  return active?.closest?.("#main") && active.matches("input:not([type=checkbox]), textarea, select");
+  return document.querySelector("dialog[open]") || active?.closest?.("#main") && active.matches("input:not([type=checkbox]), textarea, select");
 }
 
 function toggle() {

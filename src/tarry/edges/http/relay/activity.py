@@ -4,6 +4,7 @@ The log is the journal, which is not cleared; anomalies and consumers are result
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from tarry.core.journal.events import Event, EventKind
 from tarry.core.security.api_keys import Action
 from tarry.edges.http.pages import slices, timeline
 from tarry.edges.http.relay import wire
+from tarry.edges.http.relay.journal import OFFERS, journal_pages
 from tarry.edges.http.routes.analytics import analytics_query
 from tarry.edges.http.routes.events import event_filter
 from tarry.edges.http.routing import BY_COOKIE, AccessRoute, BrokerRequest, Scope, access, respond
@@ -28,8 +30,6 @@ from tarry.wire.ids import MessageId, storable
 
 router = APIRouter(prefix="/api/queue", route_class=AccessRoute, include_in_schema=False)
 _LISTED = access(Action.READ, Scope.LISTED)
-_PAGES = 20
-"""Pages of the journal that one request reads."""
 _HISTORY_LIMIT = 1_000
 _ANOMALY_LIMIT = 11_000
 _CONSUMER_HOURS = 10_000
@@ -70,7 +70,7 @@ async def activity(request: BrokerRequest, query: Annotated[wire.ActivityQuery, 
             ]
     more = end < len(events)
     pages = {"total": len(events), "limit": query.limit, "offset": query.offset, "has_more": more, "hasMore": more}
-    logs = [wire.event(event) for event in events[query.offset : end]]
+    logs = _shown(events[query.offset : end])
     return respond({"logs": logs, "total": len(events), "pagination": pages})
 
 
@@ -82,7 +82,20 @@ async def history(request: BrokerRequest, id: str) -> Response:
         request.caller.require(Action.READ, message.queue)
         with suppress(UnknownQueue):
             events = await _history(request, message, _HISTORY_LIMIT)
-    return respond({"message_id": id, "history": [wire.event(event) for event in reversed(events)]})
+    return respond({"message_id": id, "history": _shown(events)[::-1]})
+
+
+def _shown(events: Sequence[Event]) -> list[dict[str, Any]]:
+    """The type is in the event of the offer, and the same for all events of that version."""
+    types = {event.version: (event.detail or {}).get("type") for event in events if event.kind in OFFERS}
+    return [wire.event(event, types.get(event.version)) for event in events]
+
+
+@router.delete("/activity/clear", openapi_extra=access(Action.ADMIN, Scope.ALL))
+async def clear(request: BrokerRequest) -> Response:
+    raise wire.problem(
+        405, "method_not_allowed", "NOT_CLEARED", "the activity log is the journal: queues keep it for `retention_for`"
+    )
 
 
 @router.get("/activity/anomalies", openapi_extra=_LISTED)
@@ -105,7 +118,8 @@ async def anomalies(request: BrokerRequest, query: Annotated[wire.AnomalyQuery, 
 
 @router.get("/activity/consumers", openapi_extra=_LISTED)
 async def consumers(request: BrokerRequest, consumer_id: wire.SearchText | None = None) -> Response:
-    """Messages that each consumer leased, as of the last run of the pipeline; the last time is the hour of the lease."""
+    """Messages that each consumer leased, as of the last run of the pipeline; the last time is the hour of the lease. Before
+    its first run: among the last 20,000 leases in the journal."""
     selection = _selection(request, wire.LogQuery(), _CONSUMER_HOURS)
     page = await request.run(request.store.analytics.hours(selection))
     stats: dict[str, dict[str, Any]] = {}
@@ -114,8 +128,15 @@ async def consumers(request: BrokerRequest, consumer_id: wire.SearchText | None 
             known = stats.setdefault(row.consumer, {"dequeue_count": 0, "last_dequeue": 0})
             known["dequeue_count"] += row.leased
             known["last_dequeue"] = max(known["last_dequeue"], wire.seconds(row.hour) or 0)
-    warning = {} if page.run is not None else {"warning": "the data pipeline has not run: tarry pipeline run"}
-    return respond({"stats": stats, **warning})
+    if page.run is not None:
+        return respond({"stats": stats})
+    async for events in journal_pages(request, replace(selection, limit=1_000), [EventKind.LEASED], consumer_id):
+        for event in events:
+            known = stats.setdefault(event.consumer or "unknown", {"dequeue_count": 0, "last_dequeue": 0})
+            known["dequeue_count"] += 1
+            known["last_dequeue"] = max(known["last_dequeue"], wire.seconds(event.at) or 0)
+    warning = "of the last 20,000 deliveries: the data pipeline has not run (tarry pipeline run)"
+    return respond({"stats": stats, "warning": warning})
 
 
 @router.get("/events", response_class=ServerSentEvents, openapi_extra=_LISTED | BY_COOKIE)
@@ -152,15 +173,14 @@ async def _journal(
     request: BrokerRequest, selection: AnalyticsQuery, kinds: list[EventKind], consumer: str | None, most: int
 ) -> list[Event]:
     """Events of the journal, newest first."""
-    analytics, events = request.store.analytics, list[Event]()
-    for _ in range(_PAGES if kinds else 0):
-        query = replace(selection, limit=most - len(events))
-        page = await request.run(analytics.events(query, kinds=kinds, consumer=consumer))
-        events += page.rows
-        if page.next is None or len(events) >= most:
+    events: list[Event] = []
+    async for page in journal_pages(
+        request, replace(selection, limit=min(selection.limit or most, most)), kinds, consumer
+    ):
+        events += page
+        if len(events) >= most:
             break
-        selection = replace(selection, after=page.next)
-    return events
+    return events[:most]
 
 
 def _selection(request: BrokerRequest, query: wire.LogQuery, limit: int) -> AnalyticsQuery:

@@ -23,6 +23,8 @@ from tarry.core.security.api_keys import Action
 from tarry.edges.http.pages import SLICE, dead_letters, live_messages, slices
 from tarry.edges.http.problems import Problem
 from tarry.edges.http.relay import wire
+from tarry.edges.http.relay.journal import finished_messages
+from tarry.edges.http.routes.analytics import analytics_query
 from tarry.edges.http.routes.transfer import Export, slot_of, while_exporting
 from tarry.edges.http.routing import AccessRoute, BrokerRequest, Scope, access, respond
 
@@ -31,6 +33,7 @@ _LISTED = access(Action.READ, Scope.LISTED)
 LOOK_LIMIT = 10_000
 """Messages that one list looks at. Lists of /v1 have a cursor instead of page numbers, and no such limit."""
 _STATUS_LIMIT = 1_000
+_FINISHED = ("acknowledged", "archived")
 STATES = {"main": (State.READY, State.DELAYED), "processing": (State.LEASED,), "dead": ()}
 
 
@@ -50,7 +53,7 @@ async def status(
         types |= {row.type for row in rows if row.type is not None}
         shown = [wire.message(row) for row in rows] if include_messages != "false" else []
         groups[name] = {"name": queue_type, "length": lengths[queue_type], "messages": shown}
-    for queue_type in ("acknowledged", "archived"):
+    for queue_type in _FINISHED:
         groups[f"{queue_type}Queue"] = {"name": queue_type, "length": 0, "messages": []}
     return respond({**groups, "metadata": {"totalFailed": lengths["dead"]}, "availableTypes": sorted(types)})
 
@@ -73,19 +76,38 @@ async def by_date(
 
 @router.get("/{queueType}/messages", openapi_extra=_LISTED)
 async def browse(request: BrokerRequest, queueType: str, query: Annotated[wire.BrowseQuery, Query()]) -> Response:  # noqa: N803
-    """Waiting (`main`), leased (`processing`) or `dead` messages, page by page."""
-    queue_type, start, end = check_queue_type(queueType), (query.page - 1) * query.limit, query.page * query.limit
+    """Waiting (`main`), leased (`processing`), `dead` or `acknowledged` messages, page by page."""
+    start, end = (query.page - 1) * query.limit, query.page * query.limit
     if end > LOOK_LIMIT:
         detail = f"pages end after {LOOK_LIMIT:,} messages, got page {query.page:,} of {query.limit:,} messages each"
         raise Problem(422, "invalid", detail, hint="GET /v1/queues/{queue}/messages")
     names = await _queues(request, query.queueName)
+    if queueType in _FINISHED:
+        return respond(await _finished(request, queueType, query, start, end))
+    queue_type = check_queue_type(queueType)
     rows = await _find(request, names, queue_type, query)
     rows.sort(key=query.sort_key, reverse=query.sortOrder.lower() == "desc")
     total = len(rows)
     if not query.is_filtered:
         total = max(total, (await counts(request, names))[queue_type])
-    pages = {"page": query.page, "limit": query.limit, "totalPages": -(-total // query.limit), "hasMore": end < total}
-    return respond({"messages": await _show(request, rows[start:end]), "pagination": {"total": total, **pages}})
+    return respond({"messages": await _show(request, rows[start:end]), "pagination": _pagination(query, total)})
+
+
+async def _finished(
+    request: BrokerRequest, queue_type: str, query: wire.BrowseQuery, start: int, end: int
+) -> dict[str, Any]:
+    """Acked messages, from the journal: the last one first, not by `sortBy`. There is no archive state in Tarry."""
+    messages: list[dict[str, Any]] = []
+    if queue_type == "acknowledged":
+        selection = analytics_query(request, query.queueName, since=query.startDate, until=query.endDate, limit=1_000)
+        messages = await finished_messages(request, selection, query, end + 1)
+    return {"messages": messages[start:end], "pagination": _pagination(query, len(messages))}
+
+
+def _pagination(query: wire.BrowseQuery, total: int) -> dict[str, Any]:
+    pages = -(-total // query.limit)
+    more = query.page * query.limit < total
+    return {"total": total, "page": query.page, "limit": query.limit, "totalPages": pages, "hasMore": more}
 
 
 @router.get("/{queueType}/export", openapi_extra=_LISTED)

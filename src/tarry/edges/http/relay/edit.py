@@ -16,7 +16,7 @@ from tarry.core.messages.model import StoredMessage
 from tarry.core.messages.outcomes import Edited
 from tarry.core.messages.states import State
 from tarry.core.security.api_keys import Action
-from tarry.core.settings import QueueSettings
+from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.edges.http.multipart import BadForm, file_of
 from tarry.edges.http.pages import in_time_slices
 from tarry.edges.http.problems import Problem
@@ -75,7 +75,9 @@ async def delete_batch(request: BrokerRequest, body: wire.DeleteBatch, queueType
 
     async def remove() -> Response:
         deleted = await _remove_all(request, ids, queueType)
-        return respond({"success": True, "deletedCount": deleted, "message": f"{deleted} messages deleted"})
+        return respond(
+            {"success": True, "deletedCount": deleted, "message": f"{deleted} messages deleted successfully"}
+        )
 
     return await audited(request, None, remove)
 
@@ -154,7 +156,11 @@ async def metrics(request: BrokerRequest) -> Response:
 async def create_queue(request: BrokerRequest, body: wire.NewQueue) -> Response:
     request.caller.require(Action.ADMIN, body.name)
     info = await request.queues.create(body.name, replace(QueueSettings.for_http(), **body.settings()))
-    return respond({"message": "Queue created", "queue": wire.queue(info)}, 201)
+    return respond({"message": f"Queue '{info.name}' created successfully", "queue": await _shown(request, info)}, 201)
+
+
+async def _shown(request: BrokerRequest, info: QueueInfo) -> dict[str, Any]:
+    return wire.queue(info, await request.queues.counts(info.name))
 
 
 @router.get("/queues", openapi_extra=_LISTED)
@@ -173,13 +179,13 @@ async def list_queues(request: BrokerRequest) -> Response:
 @router.get("/queues/{queue}", openapi_extra=_READ)
 async def show_queue(request: BrokerRequest, queue: str) -> Response:
     info = await with_default_queue(request, queue, lambda: request.queues.get(queue))
-    return respond(wire.queue(info, await request.queues.counts(queue)))
+    return respond(await _shown(request, info))
 
 
 @router.patch("/queues/{queue}", openapi_extra=_ADMIN)
 async def edit_queue(request: BrokerRequest, queue: str, body: wire.QueueChanges) -> Response:
     info = await request.queues.edit(queue, **body.settings())
-    return respond({"message": "Queue updated", "queue": wire.queue(info)})
+    return respond({"message": f"Queue '{queue}' updated successfully", "queue": await _shown(request, info)})
 
 
 @router.delete("/queues/{queue}", openapi_extra=_ADMIN)
@@ -189,14 +195,16 @@ async def delete_queue(request: BrokerRequest, queue: str, force: bool = False) 
         await request.queues.delete(queue, force=force)
     except InvalidState as error:
         raise wire.problem(400, "refused", "NOT_EMPTY", error.message) from error
-    return respond({"message": "Queue deleted"})
+    return respond({"message": f"Queue '{queue}' deleted successfully"})
 
 
 @router.post("/queues/{queue}/rename", openapi_extra=_ADMIN)
 async def rename_queue(request: BrokerRequest, queue: str, body: wire.Rename) -> Response:
     request.caller.require(Action.ADMIN, body.newName)
     info = await request.queues.rename(queue, body.newName)
-    return respond({"message": "Queue renamed", "queue": wire.queue(info)})
+    return respond(
+        {"message": f"Queue renamed from '{queue}' to '{body.newName}'", "queue": await _shown(request, info)}
+    )
 
 
 @router.post("/queues/{queue}/purge", openapi_extra=_ADMIN)

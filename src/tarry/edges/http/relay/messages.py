@@ -5,6 +5,7 @@ Defects of Relay are not reproduced (docs/howto/move-from-relay.md).
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Annotated, Any, TypeVar
 
@@ -13,6 +14,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from tarry.api.leases import AsyncLeases
+from tarry.core.errors import UnknownQueue
 from tarry.core.messages.model import Draft, Failure, LeaseId
 from tarry.core.messages.outcomes import Outcome, Settled
 from tarry.core.security.api_keys import Action
@@ -28,14 +30,12 @@ from tarry.wire.ids import MessageId, storable
 from tarry.wire.messages import PollRequest
 
 R = TypeVar("R")
-Show = Callable[[str, Deliveries], Mapping[str, Any]]
+Show = Callable[[list[dict[str, Any]]], Mapping[str, Any]]
 
 router = APIRouter(prefix="/api/queue", route_class=AccessRoute, include_in_schema=False)
 _PRODUCE = access(Action.PRODUCE, Scope.BODY)
 _CONSUME = access(Action.CONSUME, Scope.BODY)
 _MESSAGE = access(Action.CONSUME, Scope.MESSAGE)
-_NO_DELAY = timedelta(0)
-"""Relay queues a failed message again at once."""
 _PROBLEMS = {Settled.BUSY: busy, Settled.GONE: wire.not_found, Settled.LEASE_LOST: wire.lock_lost}
 
 
@@ -46,7 +46,11 @@ async def enqueue(request: BrokerRequest, body: wire.Enqueue) -> Response:
     draft = request.broker.drafter.draft_message(body.core())
 
     def show(_: Outcome) -> StoredResponse:
-        shown = {"message": "Message enqueued", "id": str(MessageId(body.queue, draft.key)), "queue": body.queue}
+        shown = {
+            "message": "Message added successfully",
+            "id": str(MessageId(body.queue, draft.key)),
+            "queue": body.queue,
+        }
         return response_to_store(shown, 201)
 
     return await with_default_queue(request, body.queue, lambda: offer_idempotent(request, body.queue, draft, show))
@@ -54,7 +58,7 @@ async def enqueue(request: BrokerRequest, body: wire.Enqueue) -> Response:
 
 @router.post("/batch", openapi_extra=_PRODUCE)
 async def enqueue_batch(
-    request: BrokerRequest, body: Annotated[list[wire.Enqueue], Field(min_length=1, max_length=wire.ENQUEUE_LIMIT)]
+    request: BrokerRequest, body: Annotated[list[wire.Enqueue], Field(max_length=wire.ENQUEUE_LIMIT)]
 ) -> Response:
     """Enqueue messages, each with its own queue, priority, time-out and attempts. Returns their ids in the given order."""
     message = f"Batch processed: {len(body)}/{len(body)} messages enqueued"
@@ -64,24 +68,19 @@ async def enqueue_batch(
 @router.get("/message", openapi_extra=_CONSUME)
 async def dequeue(request: BrokerRequest, query: Annotated[wire.DequeueQuery, Query()]) -> Response:
     """One message with its lock_token, or 404 after `timeout` seconds without one (at most 60: poll again)."""
-    response = await _poll(request, query, 1, lambda queue, got: wire.delivery(queue, got[0], query.consumerId))
-    if response.status_code == 204:
-        raise wire.problem(404, "nothing", "NO_MESSAGES", "no message came in time")
-    return response
+    response = await _poll(request, query, 1, lambda messages: messages[0])
+    return respond({"message": "Message not found"}, 404) if response.status_code == 204 else response
 
 
 @router.get("/messages/batch", openapi_extra=_CONSUME)
 async def dequeue_batch(request: BrokerRequest, query: Annotated[wire.DequeueBatchQuery, Query()]) -> Response:
     """Up to `count` messages; an empty list if there are none."""
 
-    def show(queue: str, deliveries: Deliveries) -> dict[str, Any]:
-        return {
-            "messages": [wire.delivery(queue, each, query.consumerId) for each in deliveries],
-            "count": len(deliveries),
-        }
+    def show(messages: list[dict[str, Any]]) -> dict[str, Any]:
+        return {"messages": messages, "count": len(messages)}
 
     response = await _poll(request, query, query.count, show)
-    return respond(show(query.queue, [])) if response.status_code == 204 else response
+    return respond(show([])) if response.status_code == 204 else response
 
 
 @router.post("/ack", openapi_extra=_CONSUME)
@@ -98,23 +97,23 @@ async def ack(request: BrokerRequest, body: wire.Ack) -> Response:
 async def ack_batch(request: BrokerRequest, body: wire.AckBatch) -> Response:
     outcomes = await _ack_all(request, body.acks)
     succeeded, failed = _results(body.acks, outcomes)
-    message = f"Batch acknowledged: {len(succeeded)}/{len(outcomes)}"
+    message = f"Acknowledged {len(succeeded)} messages, {len(failed)} failed"
     return respond({"message": message, "succeeded": succeeded, "failed": failed})
 
 
 @router.post("/message/{id}/nack", openapi_extra=_MESSAGE)
 async def nack(request: BrokerRequest, id: str, body: wire.Nack) -> Response:
-    """Queue the message again at once, or make it a dead letter when its attempts are used up."""
+    """Queue the message again in its place, or make it a dead letter when its attempts are used up."""
     queue, key = request.message
-    failure = Failure(LeaseId(key, body.lock_token), body.errorReason or body.error, _NO_DELAY)
+    failure = await _failure(request, id, LeaseId(key, body.lock_token), body.errorReason or body.error)
     (outcome,) = await request.broker.queue(queue).leases.nack([failure])
     _raise_unless_done(outcome)
-    return respond({"message": "Message nacked"})
+    return respond({"message": "Message nacked successfully"})
 
 
 @router.post("/nack/batch", openapi_extra=_CONSUME)
 async def nack_batch(request: BrokerRequest, body: wire.NackBatch) -> Response:
-    failures = [(item.id, Failure(_lease_id(item), item.error, _NO_DELAY)) for item in body.nacks]
+    failures = [(item.id, await _failure(request, item.id, _lease_id(item), item.error)) for item in body.nacks]
     outcomes = await settle_by_queue(request, failures, AsyncLeases.nack)
     succeeded, failed = _results(body.nacks, outcomes)
     requeued: list[str] = []
@@ -123,7 +122,7 @@ async def nack_batch(request: BrokerRequest, body: wire.NackBatch) -> Response:
         if message is not None and await request.run(request.store.messages.contains(*message)):
             requeued.append(id)
     dead = [id for id in succeeded if id not in requeued]
-    message = f"Batch nacked: {len(succeeded)}/{len(outcomes)}"
+    message = f"NACKed {len(succeeded)} messages, {len(failed)} failed"
     return respond(
         {"message": message, "succeeded": succeeded, "failed": failed, "requeued": requeued, "movedToDlq": dead}
     )
@@ -139,7 +138,9 @@ async def touch(request: BrokerRequest, id: str, body: wire.Touch) -> Response:
     _raise_unless_done(outcome)
     message = await queue.read(key)
     until = None if message is None else wire.seconds(message.lease_until)
-    return respond({"message": "Lock extended", "new_timeout_at": until, "lock_token": str(body.lock_token)})
+    return respond(
+        {"message": "Lock extended successfully", "new_timeout_at": until, "lock_token": str(body.lock_token)}
+    )
 
 
 async def enqueue_all(
@@ -180,7 +181,25 @@ async def _poll(request: BrokerRequest, query: wire.DequeueQuery, most: int, sho
         type=storable(query.type, "type"),
         consumer=storable(query.consumerId, "consumerId"),
     )
-    return await with_default_queue(request, query.queue, lambda: long_poll(request, query.queue, poll, show))
+
+    async def show_all(queue: str, deliveries: Deliveries) -> Mapping[str, Any]:
+        """With what a poll of Tarry does not read, since workers rarely need it."""
+        read = request.store.messages.read
+        stored = [await request.run(read(queue, delivery.key)) for delivery in deliveries]
+        return show([wire.delivery(queue, *each, query.consumerId) for each in zip(deliveries, stored, strict=True)])
+
+    return await with_default_queue(request, query.queue, lambda: long_poll(request, query.queue, poll, show_all))
+
+
+async def _failure(request: BrokerRequest, id: str, lease_id: LeaseId, error: str | None) -> Failure:
+    """Relay orders by creation, so a failed message keeps its place: it is due when it was."""
+    message = MessageId.parse(id)
+    with suppress(UnknownQueue):
+        if message is not None and request.caller.allows(Action.CONSUME, message.queue):
+            stored = await request.run(request.store.messages.read(*message))
+            if stored is not None:
+                return Failure(lease_id, error, due_at=stored.due_at)
+    return Failure(lease_id, error, timedelta(0))
 
 
 def _ack_all(request: BrokerRequest, items: Sequence[wire.Ack]) -> Awaitable[list[Settled]]:

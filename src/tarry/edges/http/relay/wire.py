@@ -73,6 +73,7 @@ SearchText = Annotated[str, Field(min_length=1, max_length=200)]
 Timestamp = Annotated[float, Field(ge=0, le=253_402_300_799, allow_inf_nan=False)]
 Instant = Annotated[datetime, BeforeValidator(read_instant)]
 QueueType = Literal["main", "processing", "dead"]
+SortColumn = Literal["created_at", "priority", "attempt_count", "type", "id", "consumer_id", "payload", "dequeued_at"]
 AnyQueueType = Literal["main", "processing", "dead", "acknowledged", "archived"]
 
 
@@ -156,11 +157,11 @@ class Edit(RelayRequest):
 
 
 class DeleteBatch(RelayRequest):
-    messageIds: Annotated[list[Id], Field(min_length=1, max_length=1_000)]  # noqa: N815
+    messageIds: Annotated[list[Id], Field(max_length=1_000)]  # noqa: N815
 
 
 class Move(RelayRequest):
-    messages: Annotated[list[IdOfMessage], Field(min_length=1, max_length=1_000)]
+    messages: Annotated[list[IdOfMessage], Field(max_length=1_000)]
     fromQueue: AnyQueueType  # noqa: N815
     toQueue: AnyQueueType  # noqa: N815
     errorReason: Annotated[str, Field(max_length=2_000)] | None = None  # noqa: N815
@@ -169,10 +170,12 @@ class Move(RelayRequest):
 class QueueChanges(RelayRequest):
     ack_timeout_seconds: Seconds = None
     max_attempts: MaxAttempts | None = None
+    description: Annotated[str, Field(max_length=limits.DESCRIPTION_LENGTH)] | None = None
 
     def settings(self) -> dict[str, Any]:
         changes = {"lease_for": self.ack_timeout_seconds, "max_attempts": self.max_attempts}
-        return {name: value for name, value in changes.items() if value is not None}
+        changes = {name: value for name, value in changes.items() if value is not None}
+        return changes | ({"description": self.description or None} if "description" in self.model_fields_set else {})
 
 
 class NewQueue(QueueChanges):
@@ -241,10 +244,12 @@ class ExportQuery(RelayQuery):
     startDate: Instant | None = None  # noqa: N815
     endDate: Instant | None = None  # noqa: N815
     search: SearchText | None = None
+    sortBy: SortColumn = "created_at"  # noqa: N815
+    sortOrder: Annotated[str, Field(pattern="^(?i:asc|desc)$")] = "desc"  # noqa: N815
 
     @property
     def is_filtered(self) -> bool:
-        return bool(self.model_fields_set & (ExportQuery.model_fields.keys() - {"queueName"}))
+        return bool(self.model_fields_set & (ExportQuery.model_fields.keys() - {"queueName", "sortBy", "sortOrder"}))
 
     @cached_property
     def _types(self) -> set[str]:
@@ -255,7 +260,7 @@ class ExportQuery(RelayQuery):
         return (self.search or "").lower() in text.lower()
 
     def admits(self, row: AnyMessage) -> bool:
-        at = created_at(row)
+        at = row.created_at
         return (
             (not self._types or row.type in self._types)
             and self.filterPriority in (None, row.priority)
@@ -269,8 +274,16 @@ class ExportQuery(RelayQuery):
 class BrowseQuery(ExportQuery):
     page: Annotated[int, Field(ge=1)] = 1
     limit: Annotated[int, Field(ge=1, le=1_000)] = 100
-    sortBy: Literal["created_at", "priority", "attempt_count", "type", "id", "consumer_id", "payload"] = "created_at"  # noqa: N815
-    sortOrder: Annotated[str, Field(pattern="^(?i:asc|desc)$")] = "desc"  # noqa: N815
+
+    def admits_finished(self, message: dict[str, Any]) -> bool:
+        """Of a message as `finished` shows it, whose payload may be unknown."""
+        text = f"{message['id']} {message['payload']}".lower()
+        return (
+            (not self._types or message["type"] in self._types)
+            and self.filterPriority in (None, message["priority"])
+            and (self.filterAttempts is None or (message["attempt_count"] or 0) >= self.filterAttempts)
+            and (self.search or "").lower() in text
+        )
 
     def sort_key(self, row: AnyMessage) -> Any:
         keys = {
@@ -280,8 +293,9 @@ class BrowseQuery(ExportQuery):
             "id": (row.queue, row.key),
             "consumer_id": row.consumer or "",
             "payload": row.payload or b"",
+            "dequeued_at": seconds(getattr(row, "leased_at", None)) or 0,
         }
-        return keys.get(self.sortBy, created_at(row))
+        return keys.get(self.sortBy, row.created_at)
 
 
 _ACTIONS = {
@@ -317,7 +331,10 @@ def not_found(status: int = 404) -> Problem:
     return problem(status, "gone", "NOT_FOUND", detail)
 
 
-def delivery(queue: str, delivery: AsyncDelivery[Content], consumer: str | None) -> dict[str, Any]:
+def delivery(
+    queue: str, delivery: AsyncDelivery[Content], stored: StoredMessage[Any] | None, consumer: str | None
+) -> dict[str, Any]:
+    """`stored`: the message as it is now; None if it was dropped meanwhile."""
     return {
         "id": str(MessageId(queue, delivery.key)),
         "queue_name": queue,
@@ -331,6 +348,9 @@ def delivery(queue: str, delivery: AsyncDelivery[Content], consumer: str | None)
         "locked_until": exact(delivery.lease_until),
         "ack_timeout_seconds": round(delivery.lease_for.total_seconds()),
         "dequeued_at": seconds(delivery.leased_at),
+        "created_at": None if stored is None else seconds(stored.created_at),
+        "max_attempts": None if stored is None else stored.max_attempts,
+        "last_error": None if stored is None else stored.last_error,
     }
 
 
@@ -345,44 +365,64 @@ def message(row: AnyMessage, *, with_payload: bool = True) -> dict[str, Any]:
         "priority": row.priority,
         "attempt_count": row.attempt,
         "consumer_id": row.consumer,
-        "created_at": seconds(created_at(row)),
+        "created_at": seconds(row.created_at),
+        "lock_token": None,
+        "locked_until": None,
+        "dequeued_at": None,
+        "acknowledged_at": None,
+        "max_attempts": None,
+        "ack_timeout_seconds": None,
     }
     if isinstance(row, DeadLetter):
-        return {
-            **shown,
-            "status": "dead",
-            "lock_token": None,
-            "locked_until": None,
-            "last_error": row.error or row.reason,
-        }
-    if row.state is not State.LEASED:
-        timed_out = "Timeout - requeued" if row.lease_until is not None else None
-        ended = {"consumer_id": None, "locked_until": None, "last_error": timed_out or row.last_error}
-    else:
-        ended = {}
-    return {
-        **shown,
-        "status": "processing" if row.state is State.LEASED else "queued",
-        "lock_token": None,
+        return shown | {"status": "dead", "last_error": row.error or _DEATHS.get(row.reason, row.reason)}
+    shown |= {
         "max_attempts": row.max_attempts,
-        "ack_timeout_seconds": None if row.lease_for is None else row.lease_for.total_seconds(),
-        "locked_until": exact(row.lease_until),
+        "ack_timeout_seconds": None if row.lease_for is None else round(row.lease_for.total_seconds()),
         "last_error": row.last_error,
-        **ended,
     }
+    if row.state is State.LEASED:
+        leased = {"dequeued_at": seconds(row.leased_at), "locked_until": exact(row.lease_until)}
+        return shown | {"status": "processing", **leased}
+    if row.lease_until is not None:
+        shown["last_error"] = "Timeout - requeued"
+    return shown | {"status": "queued", "consumer_id": None}
 
 
-def created_at(row: AnyMessage) -> datetime:
-    """A dead letter does not keep its creation time; the time it was due is the nearest known."""
-    return row.created_at if isinstance(row, StoredMessage) else row.due_at
+_DEATHS = {"exhausted": "Timeout after max attempts", "buried": "Moved to dead letters"}
+"""The error of a dead letter that has none: a nack without one, or a lease that ended."""
+
+
+def finished(event: Event, offered: Event | None) -> dict[str, Any]:
+    """A finished message, as far as the journal has it: its ack, and its offer."""
+    detail = (None if offered is None else offered.detail) or {}
+    data = None if offered is None else offered.payload
+    content = {"payload": None} if data is None else _payload(Content(data, detail.get("content_type")))
+    return {
+        "id": _message_id(event),
+        "queue_name": event.queue,
+        "type": detail.get("type"),
+        **content,
+        "priority": event.priority,
+        "status": "acknowledged",
+        "attempt_count": event.attempt,
+        "max_attempts": None,
+        "ack_timeout_seconds": None,
+        "consumer_id": event.consumer,
+        "created_at": None if offered is None else seconds(offered.at),
+        "dequeued_at": seconds(event.leased_at),
+        "acknowledged_at": seconds(event.at),
+        "lock_token": None,
+        "locked_until": None,
+        "last_error": None,
+    }
 
 
 def action(kind: EventKind) -> str:
     return _ACTIONS.get(kind, kind.value)
 
 
-def event(event: Event) -> dict[str, Any]:
-    """Relay has 37 fields, most of them always null; these are the ones with a meaning here."""
+def event(event: Event, type: str | None = None) -> dict[str, Any]:
+    """Relay has 37 fields, most of them always null; these have a meaning here. `type`: if the event has none."""
     detail = event.detail or {}
     return {
         "log_id": str(event.id),
@@ -390,9 +430,12 @@ def event(event: Event) -> dict[str, Any]:
         "action": action(event.kind),
         "timestamp": seconds(event.at),
         "queue": event.queue,
+        "source_queue": detail.get("from_queue"),
+        "dest_queue": detail.get("redriven_to"),
         "priority": event.priority,
-        "message_type": detail.get("type"),
+        "message_type": detail.get("type") or type,
         "consumer_id": event.consumer,
+        "prev_consumer_id": None,
         "attempt_count": event.attempt,
         "max_attempts": detail.get("max_attempts"),
         "time_in_queue_ms": _ms(event.due_at, event.at) if event.kind is EventKind.LEASED else None,
@@ -400,6 +443,7 @@ def event(event: Event) -> dict[str, Any]:
         "payload_size_bytes": event.size,
         "error_reason": event.error,
         "reason": detail.get("reason"),
+        "batch_id": None,
         "triggered_by": "api",
     }
 
@@ -421,22 +465,21 @@ def anomaly(anomaly: Anomaly) -> dict[str, Any]:
     }
 
 
-def queue(info: QueueInfo, counts: Counts | None = None) -> dict[str, Any]:
-    shown: dict[str, Any] = {
+def queue(info: QueueInfo, counts: Counts) -> dict[str, Any]:
+    return {
         "name": info.name,
         "queue_type": "standard",
         "ack_timeout_seconds": round(info.settings.lease_for.total_seconds()),
         "max_attempts": info.settings.max_attempts,
         "partition_interval": None,
         "retention_interval": None,
-        "description": None,
+        "description": info.settings.description,
         "created_at": exact(info.created_at),
+        "updated_at": exact(info.updated_at),
+        "message_count": counts.delayed.n + counts.ready.n,
+        "processing_count": counts.leased.n,
+        "dead_count": counts.dead.n,
     }
-    if counts is not None:
-        shown["message_count"] = counts.delayed.n + counts.ready.n
-        shown["processing_count"] = counts.leased.n
-        shown["dead_count"] = counts.dead.n
-    return shown
 
 
 def seconds(at: datetime | None) -> int | None:

@@ -50,7 +50,7 @@ Which = Annotated[AnalyticsQuery, Depends(which)]
 
 @router.get("/metrics/minutes", response_model=wire.Minutes, **_LISTED)
 async def metric_minutes(request: BrokerRequest, query: Which) -> Response:
-    """What happened in each queue, minute by minute, the newest first. Without `since`: the last day."""
+    """Metrics of each queue per minute, the newest first. Without `since`: the last day."""
     query = await _since_default(request, query, timedelta(days=1))
     page = await request.run(request.store.analytics.minutes(query))
     return respond(wire.Minutes.of_core(page, minutes=page.rows))
@@ -65,7 +65,7 @@ async def forecasts(request: BrokerRequest, queue: Name = None) -> Response:
 
 @router.get("/consumers", response_model=wire.Consumers, **_LISTED)
 async def consumers(request: BrokerRequest, query: Which) -> Response:
-    """What each consumer did, hour by hour, the newest first. Without `since`: the last week."""
+    """Metrics of each consumer per hour, the newest first. Without `since`: the last week."""
     query = await _since_default(request, query, timedelta(days=7))
     page = await request.run(request.store.analytics.hours(query))
     return respond(wire.Consumers.of_core(page, consumers=page.rows))
@@ -79,7 +79,7 @@ async def anomalies(
     severity: Severity | None = None,
     acknowledged: bool | None = None,  # noqa: FBT001 - of the query
 ) -> Response:
-    """What the detectors found, the latest first. Without `since`: in the last thirty days."""
+    """Anomalies, the latest first. Without `since`: in the last thirty days."""
     query, named = await _since_default(request, query, timedelta(days=30)), storable(detector, "detector")
     anomalies = request.store.analytics.anomalies(query, detector=named, severity=severity, acknowledged=acknowledged)
     page = await request.run(anomalies)
@@ -106,7 +106,7 @@ async def acknowledge(
 
 @router.post("/mutes", status_code=201, response_model=value_model(Mute, "Mute"), **needs(Action.ADMIN, Scope.BODY))
 async def mute(request: BrokerRequest, body: Sent[wire.MuteRequest]) -> Response:
-    """Raise nothing of this detector, of this queue, or of both, from the next run on."""
+    """Suppress anomalies of this detector, of this queue, or of both, from the next run on."""
     request.caller.require(Action.ADMIN, body.queue)
     if body.detector is None and body.queue is None:
         raise Problem(422, "invalid", "give a detector, a queue or both")
@@ -118,7 +118,7 @@ async def mute(request: BrokerRequest, body: Sent[wire.MuteRequest]) -> Response
 
 @router.get("/mutes", response_model=wire.Mutes, **_LISTED)
 async def mutes(request: BrokerRequest) -> Response:
-    """What is muted now, the latest first: for the queues of this key, and for all queues."""
+    """Mutes in force, the latest first: for the queues of this key, and for all queues."""
     rows = await request.run(request.store.analytics.mutes())
     visible = [mute for mute in rows if mute.queue is None or request.caller.allows(Action.READ, mute.queue)]
     return respond(wire.Mutes(mutes=data_of(visible)))
@@ -126,7 +126,7 @@ async def mutes(request: BrokerRequest) -> Response:
 
 @router.delete("/mutes/{mute_id}", response_model=wire.Unmuted, **needs(Action.ADMIN, Scope.LISTED, conflicts=False))
 async def unmute(request: BrokerRequest, mute_id: Number) -> Response:
-    """End a mute. The next run raises again what it finds."""
+    """End a mute. The next run raises anomalies again."""
     analytics, caller = request.store.analytics, request.caller
     muted = next((row for row in await request.run(analytics.mutes()) if row.id == mute_id), None)
     is_allowed = muted is not None and caller.allows(Action.ADMIN, muted.queue)

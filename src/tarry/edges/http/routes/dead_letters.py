@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Path, Query
 from starlette.responses import Response
 
 from tarry.core import limits
-from tarry.core.dead_letters.redrive import DeadFilter, DeadPosition, RedriveState
+from tarry.core.dead_letters.redrive import DeadFilter, DeadPosition, Matching, RedriveState
 from tarry.core.messages.model import MessagePosition
 from tarry.core.security.api_keys import Action
 from tarry.edges.http.idempotency import IDEMPOTENT, run_idempotent
@@ -16,8 +16,9 @@ from tarry.edges.http.pages import bounded, dead_letters, paced
 from tarry.edges.http.queries import After, CountTo, Limit, Moment, instant
 from tarry.edges.http.routing import AccessRoute, BrokerRequest, Scope, Sent, needs, respond
 from tarry.wire import dead_letters as wire
-from tarry.wire.base import MOST
+from tarry.wire.base import MOST, data_of
 from tarry.wire.ids import parse_position, position_text, storable
+from tarry.wire.openapi import value_model
 from tarry.wire.queues import ReasonRequest
 
 router = APIRouter(prefix="/v1", tags=["dead letters"], route_class=AccessRoute)
@@ -76,18 +77,18 @@ async def list_dead(
 async def dead_groups(
     request: BrokerRequest, queue: str, limit: Limit = 100, count_to: Annotated[int, Query(ge=1, le=1_000_000)] = 10_000
 ) -> Response:
-    """By what they died of, the freshest group first; `fingerprint` names a group wherever dead letters are chosen."""
+    """Groups by error, the most recent first. The `fingerprint` of a group selects it in other requests."""
     await request.queues.get(queue)
     groups = await request.run(request.store.dead_letters.groups(queue, limit=limit, cap=count_to))
-    return respond(wire.DeadGroups(groups=[wire.DeadGroup.of(group) for group in groups]))
+    return respond(wire.DeadGroups(groups=data_of(groups)))
 
 
-@router.get("/queues/{queue}/dead:count", response_model=wire.Matching, **_READ)
+@router.get("/queues/{queue}/dead:count", response_model=value_model(Matching, "Matching"), **_READ)
 async def count_dead(request: BrokerRequest, queue: str, where: Which, count_to: CountTo = 10_000) -> Response:
     """How many dead letters match, and how many of them a redrive would skip because their key is live."""
     await request.queues.get(queue)
     matching = await request.run(request.store.dead_letters.count(queue, where=where, limit=count_to))
-    return respond(wire.Matching.of(matching))
+    return respond(data_of(matching))
 
 
 @router.post("/queues/{queue}/dead:redrive", response_model=wire.Redriven, **_ADMIN_IDEMPOTENT)
@@ -156,8 +157,8 @@ def _add_route(verb: str, state: RedriveState, description: str) -> None:
 
 
 _add_route("pause", RedriveState.PAUSED, "Pause it. A repeated request changes nothing.")
-_add_route("resume", RedriveState.RUNNING, "Go on; also with the rest of a job whose canaries died again.")
-_add_route("cancel", RedriveState.CANCELLED, "End it here. What lives again stays alive, the others stay dead.")
+_add_route("resume", RedriveState.RUNNING, "Continue; also with the rest of a job whose canaries died again.")
+_add_route("cancel", RedriveState.CANCELLED, "Cancel it. Messages that were redriven stay live, the others stay dead.")
 
 
 @_post("advance", **{"204": {"description": "No step is due"}})

@@ -48,7 +48,7 @@ async def events(
     ] = None,
     kind: Annotated[list[EventKind] | None, Query(max_length=100, description="Of these kinds; else of all.")] = None,
     after: Annotated[
-        str | None, Query(max_length=20_000, description="An `id` to go on from, as `Last-Event-ID`, which wins.")
+        str | None, Query(max_length=20_000, description="An `id` to continue from; `Last-Event-ID` takes precedence.")
     ] = None,
 ) -> Response:
     """Every event of the journal from now on, or from `Last-Event-ID` on; without payloads. An event named `gap`
@@ -86,7 +86,7 @@ async def sign_in(request: BrokerRequest) -> Response:
 
 @router.delete("/session", status_code=204, response_class=Response, **needs(Action.READ, Scope.LISTED, BY_COOKIE))
 async def sign_out(request: BrokerRequest) -> Response:
-    """The browser forgets the cookie. To end what it may have been copied to, revoke the key."""
+    """Delete the cookie. A copy of it is valid until it expires, or until the key is revoked."""
     response = Response(status_code=204)
     response.delete_cookie(SESSION, **_cookie(request))
     return response

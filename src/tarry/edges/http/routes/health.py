@@ -7,7 +7,7 @@ from tarry.core.errors import TarryError
 from tarry.core.ports import AsyncStore
 from tarry.core.security.api_keys import Action
 from tarry.edges.http.routing import AccessRoute, BrokerRequest, Scope, needs, respond
-from tarry.edges.http.shared_result import SharedResult
+from tarry.services.shared_result import SharedResult
 from tarry.wire import base as wire
 
 CACHED_FOR_S = 1.0

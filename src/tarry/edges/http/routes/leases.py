@@ -91,7 +91,7 @@ async def ack_batch(request: BrokerRequest, body: Sent[wire.SettleBatch]) -> Res
 async def nack_batch(request: BrokerRequest, body: Sent[wire.NackBatch]) -> Response:
     """`nack` for many."""
     retry = body.retry and body.retry.core()
-    failures = [(nack.id, Failure(nack.core(), nack.error, nack.after)) for nack in body.messages]
+    failures = [(nack.id, Failure(nack.core(), nack.error, nack.after, nack.at)) for nack in body.messages]
     return _outcomes(
         body.messages,
         await settle_by_queue(request, failures, lambda leases, items: leases.nack(items, retry=retry)),

@@ -94,7 +94,7 @@ async def read(request: BrokerRequest, id: str) -> Response:
 async def timeline(
     request: BrokerRequest, id: str, limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000, before: Before = None
 ) -> Response:
-    """What happened to this key, oldest first, also after its end; as far back as the journal goes.
+    """The events of this key, oldest first, also after its end; as far back as the journal goes.
 
     The first page has the newest events. A page ends early when its payloads reach 8 MiB."""
     queue, key = request.message

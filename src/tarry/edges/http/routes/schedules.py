@@ -7,6 +7,7 @@ programs plan without a leader, here as on a database.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,7 +24,7 @@ from tarry.edges.http.idempotency import IDEMPOTENT, run_idempotent
 from tarry.edges.http.queries import Limit, Moment, instant
 from tarry.edges.http.routing import AccessRoute, BrokerRequest, Scope, Sent, needs, respond
 from tarry.wire import schedules as wire
-from tarry.wire.base import read_instant
+from tarry.wire.base import data_of, read_instant
 from tarry.wire.ids import parse_schedule_id
 from tarry.wire.queues import Deleted, ReasonRequest
 
@@ -82,14 +83,14 @@ def _may_plan(state: ScheduleState, caller: Caller, owned: Sequence[str]) -> boo
 
 @router.post("/schedules:plan", response_model=wire.Applied, **needs(Action.PRODUCE, Scope.LISTED, IDEMPOTENT))
 async def plan(request: BrokerRequest, body: Sent[wire.PlanRequest]) -> Response:
-    """Make messages of ticks that are due to be planned. It changes no configuration, so the right to produce is enough."""
+    """Plan ticks that are due. It changes no configuration, so the right to produce is enough."""
     caller, limit = request.caller, request.store.settings.payload_limit
     states = await _states(request.broker, body.changes)
     mine = {name: state for name, state in states.items() if caller.allows(Action.PRODUCE, state.spec.queue)}
     # A schedule outside the key's scope is treated as missing.
     return await _apply(
         request,
-        lambda: [change.core(mine[change.name], limit) if change.name in mine else None for change in body.changes],
+        lambda: [change.core(mine.get(change.name), limit, is_plan=True) for change in body.changes],
         together=False,
     )
 
@@ -116,7 +117,7 @@ async def apply_changes(request: BrokerRequest, body: Sent[wire.ScheduleChangesR
     )
 
 
-async def _states(broker: Broker, changes: Sequence[wire.PlannedRequest]) -> dict[str, ScheduleState]:
+async def _states(broker: Broker, changes: Sequence[wire.ScheduleChangeRequest]) -> dict[str, ScheduleState]:
     names = {change.name for change in changes}
     if len(names) < len(changes):
         raise InvalidInput("a request has at most one change of each schedule, and one schedule is there twice")
@@ -157,12 +158,12 @@ async def list_schedules(request: BrokerRequest) -> Response:
 async def preview(request: BrokerRequest, schedule: str, n: Annotated[int, Query(ge=1, le=100)] = 10) -> Response:
     """The next `n` ticks, from the code that plans them."""
     schedules, name = _of(request)
-    return respond(wire.Fires(fires=[wire.Fire.of(fire) for fire in await schedules.preview(name, n)]))
+    return respond(wire.Fires(fires=data_of(await schedules.preview(name, n))))
 
 
 @router.get("/schedules/{schedule}:explain", response_model=wire.Explanation, **_READ)
 async def explain(request: BrokerRequest, schedule: str, tick: Moment) -> Response:
-    """Which verdict a tick got and why, or will get."""
+    """The verdict of a tick, past or expected, and its reason."""
     (schedules, name), at = _of(request), read_instant(tick)
     return respond(wire.Explanation(tick=exact(at), explanation=await schedules.explain(name, at)))
 
@@ -185,19 +186,17 @@ async def waiting(request: BrokerRequest, schedule: str) -> Response:
     return respond(wire.History(ticks=_visible(request, records)))
 
 
-def _visible(request: BrokerRequest, records: Sequence[TickRecord]) -> list[wire.TickRecord]:
+def _visible(request: BrokerRequest, records: Sequence[TickRecord]) -> list[TickRecord]:
     """Entries of the installation that the caller may read: its name may belong to another one by now. Messages in a queue
     that the caller may not read, from which the schedule was moved, are left out."""
     caller, state = request.caller, request.scope.get("tarry.schedule")
-    ticks: list[wire.TickRecord] = []
+    ticks: list[TickRecord] = []
     for record in records:
         if state is not None and record.ledger != state.ledger:
             continue
-        tick = wire.TickRecord.of(record)
-        if record.queue is not None and not caller.allows(Action.READ, record.queue):
-            tick.queue = tick.key = tick.version = None
-        ticks.append(tick)
-    return ticks
+        is_hidden = record.queue is not None and not caller.allows(Action.READ, record.queue)
+        ticks.append(replace(record, queue=None, key=None, version=None) if is_hidden else record)
+    return data_of(ticks)
 
 
 @router.get("/schedules/{schedule}", response_model=wire.Schedule, **_READ)
@@ -231,21 +230,21 @@ async def delete_schedule(request: BrokerRequest, schedule: str) -> Response:
 
 @router.post("/schedules/{schedule}:pause", response_model=wire.Schedule, **_ADMIN)
 async def pause_schedule(request: BrokerRequest, schedule: str, body: Sent[ReasonRequest | None] = None) -> Response:
-    """From now on it does not fire. What fired before is still delivered."""
+    """Stop firing. Messages of earlier ticks are still delivered."""
     schedules, name = _of(request)
     return await _respond(request, await schedules.pause(name, reason=body and body.reason))
 
 
 @router.post("/schedules/{schedule}:resume", response_model=wire.Schedule, **_ADMIN)
 async def resume_schedule(request: BrokerRequest, schedule: str) -> Response:
-    """Go on with the next tick; those of the pause are skipped."""
+    """Continue with the next tick; ticks of the pause are skipped."""
     schedules, name = _of(request)
     return await _respond(request, await schedules.resume(name))
 
 
 @router.post("/schedules/{schedule}:trigger", response_model=wire.Tick, **_ADMIN_IDEMPOTENT)
 async def trigger(request: BrokerRequest, schedule: str) -> Response:
-    """Fire once now, beside the schedule. The tick of that firing."""
+    """Fire once now, in addition to the schedule. Returns the tick."""
     schedules, name = _of(request)
     return await run_idempotent(
         request, lambda conn: schedules.trigger(name, conn=conn), lambda tick: wire.Tick(tick=exact(tick))
@@ -254,7 +253,7 @@ async def trigger(request: BrokerRequest, schedule: str) -> Response:
 
 @router.post("/schedules/{schedule}:skip", response_model=wire.Tick, **_ADMIN_IDEMPOTENT)
 async def skip(request: BrokerRequest, schedule: str) -> Response:
-    """Leave out the next tick that is to fire. Which one that is."""
+    """Skip the next tick that would fire. Returns it."""
     schedules, name = _of(request)
     return await run_idempotent(
         request, lambda conn: schedules.skip(name, conn=conn), lambda tick: wire.Tick(tick=exact(tick))
@@ -263,7 +262,7 @@ async def skip(request: BrokerRequest, schedule: str) -> Response:
 
 @router.post("/schedules/{schedule}:backfill", response_model=wire.Ticks, **_ADMIN_IDEMPOTENT)
 async def backfill(request: BrokerRequest, schedule: str, body: Sent[wire.BackfillRequest]) -> Response:
-    """Make the messages of the ticks in [since, until) that made none. Which ticks they are."""
+    """Create the messages of ticks in [since, until) that have none. Returns the ticks."""
     schedules, name = _of(request)
     fill = schedules.missing if body.dry_run else schedules.backfill
     return await run_idempotent(

@@ -39,8 +39,8 @@ router = APIRouter(prefix="/v1", tags=["export and import"], route_class=AccessR
     **needs(Action.READ, responses={200: {"description": "One offer per line", "content": _LINES}}),
 )
 async def export(request: BrokerRequest, queue: str) -> Response:
-    """All live messages in due order, as JSON lines that an import takes. Read page by page, each as it is by then: what is
-    changed while it runs may be missing, or there twice."""
+    """All live messages in due order, as JSON lines for an import. Read page by page, not in one snapshot: messages that
+    change meanwhile may be missing or duplicated."""
     await request.queues.get(queue)
     return Export(_lines(request, queue), slot_of(request, "exports"), media_type=MEDIA_TYPE)
 
@@ -69,8 +69,8 @@ async def _lines(request: BrokerRequest, queue: str) -> AsyncIterator[bytes]:
 
 
 async def while_exporting(request: BrokerRequest, pages: AsyncIterator[P]) -> AsyncIterator[P]:
-    """The pages. An error ends the connection, and so the stream has no proper end: so a reader notices that something is
-    missing."""
+    """The pages. An error ends the connection without a proper end of the stream, so that a reader notices that
+    something is missing."""
     async for page in pages:
         if request.broker.stopping.is_set() or not await request.broker.authenticator.still_valid(request.caller):
             raise unauthorized("this API key is no longer valid, or the broker is about to stop")
@@ -92,8 +92,8 @@ async def import_lines(
     on_bad: Annotated[OnBad, Query(description="stop: at the first line that is bad.")] = "skip",
     dry_run: Annotated[bool, Query(description="Only validate the lines.")] = False,  # noqa: FBT002 - of the query
 ) -> Response:
-    """Offer every line, in batches of which each is stored as a whole. Answered when all of it was read, with an outcome for
-    each line: `refused` ones are bad, `not_stored` ones were given up with a bad line of their batch."""
+    """Offer every line, in batches of which each is stored as a whole. The response follows the last line, and has an outcome
+    for each: `refused` lines are invalid, `not_stored` lines were discarded with an invalid line of their batch."""
     content_type = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if content_type not in _ACCEPTED:
         raise Problem(415, "not_json", "the body must be JSON lines", hint=f"send Content-Type: {MEDIA_TYPE}")
@@ -105,13 +105,13 @@ async def import_lines(
         try:
             await _import(request, name, importing)
         except ClientDisconnect:
-            return Response(status_code=400)  # the client has left; what was stored by then stays
+            return Response(status_code=400)  # the client has disconnected; batches that were stored stay
         return Export(_results(importing, dry_run=dry_run), slot.pop_all(), media_type=MEDIA_TYPE)
 
 
 async def _import(request: BrokerRequest, name: str, importing: Importing) -> None:
     splitting = Lines(request.broker.settings.body_limit)
-    # After a stop the rest is read all the same: a client that cannot send it may never read the response.
+    # After a stop the rest is read nevertheless: a client that cannot send it may never read the response.
     try:
         async for chunk in request.broker.authenticator.while_valid(request.caller, request.stream()):
             async for line in in_time_slices(splitting.split(chunk)):

@@ -1,43 +1,54 @@
 # pyright: basic
-"""Anomalies job: run the detectors of a registry over the archive and publish what they find to the lake and
-PostgreSQL.
+"""Anomalies job: run the detectors of a registry over what is new and publish what they find to the lake and PostgreSQL.
 
-It judges the dates that the archive has changed since the last run, and always today: a queue that falls silent changes
-nothing, and its silence must be detected. Expected values come from tallies in the lake, small histograms per date.
-Judging a date again finds the same anomalies, which are raised only once; an anomaly that began earlier keeps its
-identity.
+Events are judged once, with the history that the rounds have added to them. Minutes are judged from the hour of the first
+new event or of the last run on, whichever is earlier: a queue that falls silent changes nothing, and its silence must be
+detected. What is usual on a date is computed once, from tallies of the four weeks before: small histograms per date, which
+are made when a date is over. An anomaly that is found again keeps its identity.
 """
 
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from tarry.app import App
 from tarry.core.analytics.anomalies import ContinuableAnomaly, Published, Severity
-from tarry.core.analytics.manifest import readable_files
+from tarry.core.analytics.manifest import Run
 from tarry.core.analytics.metrics import Table
+from tarry.core.analytics.rounds import Round
 from tarry.core.errors import InvalidInput
 from tarry.edges.spark.jobs.archive import JOB as ARCHIVE
-from tarry.edges.spark.lake.derived import Rows, json_rows, overwritten
-from tarry.edges.spark.lake.lake import Lake, read_files
+from tarry.edges.spark.lake import rounds
+from tarry.edges.spark.lake.derived import Rows, json_rows
+from tarry.edges.spark.lake.lake import Lake, own_lake
+from tarry.edges.spark.lake.rounds import DerivedTables
+from tarry.edges.spark.lake.tables import LakeTable, TableFile
 from tarry.edges.spark.schemas import EVENTS
 from tarry.edges.spark.sizing import FrameLayout, Keep, local_frame, sized_for
+from tarry.edges.spark.transforms import consumers, facts, metrics
 from tarry.edges.spark.transforms import history as tracing
-from tarry.edges.spark.transforms import metrics
 from tarry.edges.spark.transforms.anomalies import baselines, profiles
 from tarry.edges.spark.transforms.anomalies.builtin import BUILT_IN
-from tarry.edges.spark.transforms.anomalies.context import CONTINUABLE, QUEUES, DetectorContext
+from tarry.edges.spark.transforms.anomalies.context import BANDS, CONTINUABLE, PROFILES, QUEUES, RAISED, DetectorContext
+from tarry.edges.spark.transforms.anomalies.findings import FINDINGS
 from tarry.edges.spark.transforms.anomalies.registry import Registry, detected
-from tarry.edges.spark.transforms.quantiles import EXACT_UP_TO
-from tarry.edges.spark.transforms.query import dated
+from tarry.edges.spark.transforms.query import dated, query, sql
 
 JOB = "anomalies"
-_TALLIES = "baselines"
-_ANOMALIES = "anomalies"
+EVENTS_BACK = timedelta(minutes=1)
+"""Events of the last run that are judged again: a burst may go on."""
+MINUTES_BACK = timedelta(hours=2)
+"""Minutes before the judged ones, for sums of ten and the start of incidents. Longer ones keep their published start."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_VALUES = 100
+"""Different values in the sketches of a minute or an hour, roughly."""
+_TALLIES, _PROFILES, _BANDS, _ANOMALIES = "baselines", "profiles", "bands", "anomalies"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,14 +56,12 @@ class AnomaliesArgs:
     lake: str | None = None
     """A directory, or a URI that Spark can read and write. None: beside the embedded data."""
     registry: Registry = BUILT_IN
-    since: datetime | None = None
-    """Judge everything again from the day of this instant. None: only new data."""
     until: datetime | None = None
     """Treat this instant as now. Silence counts only up to the start of the last archive run."""
 
     def __post_init__(self) -> None:
-        if any(at is not None and at.tzinfo is None for at in (self.since, self.until)):
-            raise InvalidInput("`since` and `until` need a time zone")
+        if self.until is not None and self.until.tzinfo is None:
+            raise InvalidInput("`until` needs a time zone")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,53 +89,222 @@ class AnomaliesSummary:
 
 
 def run(spark: SparkSession, app: App, args: AnomaliesArgs) -> AnomaliesSummary:
-    lake = Lake.at(args.lake)
+    lake = own_lake(spark, app, args.lake)
+    rounds.advance(spark, app, lake)
     manifest, anomalies = app.pipeline.manifest, app.pipeline.anomalies
     with manifest.run(JOB, lake=lake.root) as noted:
+        head = app.pipeline.rounds.head(lake.root)
+        if head is None:
+            return _summary(lake, (), [], Published(0, 0, 0, 0))
         last = manifest.last_run(JOB, lake.root)
         past = {} if last is None else last.summary
-        touched, batch = manifest.days_since(lake.root, past.get("batch", 0))
         until = (args.until or noted.started_at).astimezone(UTC)
         archived = manifest.last_run(ARCHIVE, lake.root)
         complete_until = args.until or (until if archived is None else archived.started_at)
-        days = _days(touched, past.get("until"), args.since, until) if batch > 0 else ()
-        if not days:
-            return _summary(lake, (), [], Published(0, 0, 0, 0))
-        # An anomaly found on the first judged date may have begun on the day before.
-        day_before = days[0] - timedelta(days=1)
-        files = list(readable_files(manifest.batches(lake.root), since=day_before))
-        queues = anomalies.queues()
-        # Events, plus the minutes of the series, which exist even when nothing happened.
-        minutes = len(queues) * (len(days) + 1) * 24 * 60 * len(baselines.METRICS)
-        with sized_for(spark, sum(file.rows for file in files) + minutes) as layout, layout.keeping() as kept:
-            events = layout.read(read_files(spark, lake, [file.path for file in files]))
-            first = min(day.day for day in manifest.days(lake.root))
-            of_queues = local_frame(spark, queues, QUEUES)
-            context = _context(kept, layout, lake, events, of_queues, (first, *days), until, complete_until)
-            continuable = anomalies.continuable(
-                detectors=args.registry.names, since=context.since, frames_from=_midnight(day_before)
-            )
-            context = replace(context, published=_by_detector(spark, continuable))
+        work = _Judgement(spark, app, DerivedTables(lake), head, past, until, complete_until, noted)
+        work.prepare()
+        with sized_for(spark, work.size) as layout, layout.keeping() as kept:
+            context = work.context(layout, kept, args.registry)
             findings = kept(detected(context, args.registry))
             rows = list(json_rows(findings, "*"))
+            by_minute = [detector.name for detector in args.registry if detector.by_minute]
             published = anomalies.publish(
-                rows, detectors=args.registry.names, since=context.since, until=until, run_id=noted.id
+                rows, detectors=by_minute, since=context.minutes_since, until=until, run_id=noted.id
             )
-            _write_anomalies(spark, layout, findings, lake, days)
-            bands = baselines.published_bands(context.bands, context.queues, until.date() - timedelta(days=7))
-            app.pipeline.analytics.put(Table.BANDS, Rows(bands, bands.columns, noted))
-        summary = _summary(lake, days, [json.loads(row) for row in rows], published)
-        noted.summary = {**asdict(summary), "batch": batch, "until": until.isoformat()}
+            work.store(layout, findings, by_minute, context.minutes_since)
+            summary = _summary(lake, work.days, [json.loads(row) for row in rows], published)
+        noted.summary = {**asdict(summary), **work.position}
     return summary
 
 
-def _days(touched: set[date], past: str | None, since: datetime | None, until: datetime) -> tuple[date, ...]:
-    """The dates from the first changed one to the last, without gaps: a lease may end on any of them."""
-    last = (until - timedelta(microseconds=1)).date()
-    begun = [datetime.fromisoformat(past)] if past else []
-    begun += [since.astimezone(UTC)] if since else []
-    first = min([*touched, last, *(at.date() for at in begun)])
-    return tuple(first + timedelta(days=n) for n in range((max([*touched, last]) - first).days + 1))
+class _Judgement:
+    """The frames of one run, and what it leaves to the next."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        app: App,
+        tables: DerivedTables,
+        head: Round,
+        past: Mapping[str, Any],
+        until: datetime,
+        complete_until: datetime,
+        noted: Run,
+    ) -> None:
+        self._spark, self._app, self._tables, self._head = spark, app, tables, head
+        self._until, self._complete_until, self._run = until, complete_until, noted
+        self._judged: int = past.get("round", 0)
+        seen_until = datetime.fromisoformat(past["seen_until"]) if past.get("seen_until") else None
+        self._tail_from = None if seen_until is None else seen_until - EVENTS_BACK
+        files = tables.trace.files()
+        self._files = [file for file in files if self._is_read(file)]
+        newest = max((file.high["at"] for file in files), default=seen_until)
+        first = min((file.low["at"] for file in self._files if file.high["round"] > self._judged), default=until)
+        begun = [datetime.fromisoformat(past["until"])] if past.get("until") else []
+        self._minutes_since = _hour(min(first, until, *begun))
+        last_day = (until - timedelta(microseconds=1)).date()
+        self.days = _dates(self._minutes_since.date(), last_day)
+        archived = [day.day for day in app.pipeline.manifest.days(tables.lake.root)]
+        archived_from = min(archived, default=self._minutes_since.date())
+        self._begin = max(_midnight(archived_from), self._minutes_since - MINUTES_BACK)
+        self._judged_dates = _dates(self._begin.date(), last_day)
+        self._queues = app.pipeline.anomalies.queues()
+        minutes = int((until - self._begin) / timedelta(minutes=1))
+        self.size = sum(file.rows for file in (*self._files, *tables.open.files()))
+        self.size += len(self._queues) * minutes * len(baselines.METRICS)
+        self.position = {
+            "round": head.number,
+            "until": until.isoformat(),
+            "seen_until": None if newest is None else newest.isoformat(),
+            "prepared": dict(past.get("prepared", {})),
+        }
+
+    def _is_read(self, file: TableFile) -> bool:
+        return file.high["round"] > self._judged or (self._tail_from is not None and file.high["at"] >= self._tail_from)
+
+    def context(self, layout: FrameLayout, kept: Keep, registry: Registry) -> DetectorContext:
+        spark, anomalies = self._spark, self._app.pipeline.anomalies
+        queues = layout.read(local_frame(spark, self._queues, QUEUES))
+        is_new = f"round > {self._judged}"
+        is_tail = "false" if self._tail_from is None else f"at >= timestamp '{self._tail_from.isoformat()}'"
+        trace = _read(layout, self._tables.trace, spark, self._files)
+        events = kept((_empty_trace(spark) if trace is None else trace).where(f"{is_new} or {is_tail}"))
+        kinds, first = query(sql("kinds"), {"judged": self._judged}, events=events).collect()[0]
+        since = self._until if first is None else _EPOCH + timedelta(microseconds=first)
+        judged = self._judged_dates
+        per_minute = self._rows(layout, self._tables.metrics, "minute", self._begin, metrics.MINUTES)
+        end = self._complete_until.astimezone(UTC).replace(second=0, microsecond=0)
+        series = kept(baselines.series(per_minute, queues, self._begin, end))
+        names = {
+            by_minute: [each.name for each in registry if each.by_minute is by_minute] for by_minute in (True, False)
+        }
+        continuable = [
+            *anomalies.continuable(detectors=names[True], since=self._minutes_since, frames_from=self._begin),
+            *anomalies.continuable(detectors=names[False], since=since, frames_from=self._tail_from or since),
+        ]
+        raised = anomalies.raised(detectors=names[False], since=_hour(since))
+        return DetectorContext(
+            events=events.drop("round", "date"),
+            idle=facts.idle(self._idle(layout)),
+            metrics=per_minute,
+            series=series,
+            queues=queues,
+            profiles=kept(self._of_dates(layout, _PROFILES, judged, PROFILES)),
+            bands=kept(self._of_dates(layout, _BANDS, judged, BANDS)),
+            since=since,
+            until=self._until,
+            minutes_since=self._minutes_since,
+            complete_until=self._complete_until,
+            kinds=frozenset(kinds),
+            published=_by_detector(spark, continuable),
+            raised=local_frame(spark, raised, RAISED) if raised else None,
+        )
+
+    def _idle(self, layout: FrameLayout) -> DataFrame:
+        """Open versions that may be idle. Only of their keys the latest state is searched."""
+        stored = _read(layout, self._tables.open, self._spark, self._tables.open.files())
+        if stored is None:
+            return local_frame(self._spark, [], facts.OPEN)
+        return facts.still_open(facts.latest(facts.touched(stored, stored.where(facts.IDLE))))
+
+    def prepare(self) -> None:
+        """Compute what is usual on the judged dates, as far as it is not known: first the tallies of the dates before."""
+        judged = self._judged_dates
+        window = _dates(judged[0] - timedelta(days=profiles.DAYS), judged[-1] - timedelta(days=1))
+        table = LakeTable(self._tables.lake, _TALLIES)
+        sources, tallied = (
+            _rounds([file for of in tables for file in of.files(window)])
+            for tables in ((self._tables.metrics, self._tables.consumers), (table,))
+        )
+        missing = [day for day in window if sources.get(day, 0) > tallied.get(day, 0)]
+        tallied |= dict.fromkeys(missing, self._head.number)
+        prepared: dict[str, int] = self.position["prepared"]
+        newest = {
+            day: max((of for other, of in tallied.items() if 0 < (day - other).days <= profiles.DAYS), default=0)
+            for day in judged
+        }
+        due = [day for day in judged if newest[day] > prepared.get(day.isoformat(), 0)]
+        self.position["prepared"] = {day.isoformat(): newest[day] for day in judged}
+        if not missing and not due:
+            return
+        rows = sum(file.rows for of in (self._tables.metrics, self._tables.consumers) for file in of.files(missing))
+        with sized_for(self._spark, rows * _VALUES + sum(file.rows for file in table.files(window))) as layout:
+            queues = layout.read(local_frame(self._spark, self._queues, QUEUES))
+            if missing:
+                table.replace_days(layout.by(self._tallies(layout, queues, missing), "date"), missing, self._run.id)
+            tallies = self._of_dates(layout, _TALLIES, window, profiles.TALLIES)
+            usual = {_PROFILES: profiles.profiles(tallies, due), _BANDS: baselines.bands(tallies, due)} if due else {}
+            for name, frame in usual.items():
+                LakeTable(self._tables.lake, name).replace_days(layout.by(frame, "date"), due, self._run.id)
+            bands = baselines.published_bands(
+                self._of_dates(layout, _BANDS, due, BANDS), queues, self._until.date() - timedelta(days=7)
+            )
+            self._app.pipeline.analytics.put(Table.BANDS, Rows(bands, bands.columns, self._run))
+
+    def _tallies(self, layout: FrameLayout, queues: DataFrame, days: Sequence[date]) -> DataFrame:
+        """The tallies of these dates, from all of their minutes and hours."""
+        begin, end = _midnight(days[0]) - timedelta(minutes=10), _midnight(days[-1] + timedelta(days=1))
+        minutes = self._rows(layout, self._tables.metrics, "minute", begin, metrics.MINUTES)
+        hours = self._rows(layout, self._tables.consumers, "hour", begin, consumers.HOURS)
+        of_series = baselines.tallied_series(baselines.series(minutes, queues, begin, end))
+        dates = ", ".join(f"date '{day}'" for day in days)
+        tallies = profiles.tallied(minutes, hours).unionByName(of_series).where(f"date in ({dates})")
+        return tallies.selectExpr(f"{self._head.number}L as round", "*")
+
+    def store(self, layout: FrameLayout, findings: DataFrame, by_minute: Sequence[str], since: datetime) -> None:
+        """Keep the findings in the lake too, by the date of their start; what is no longer found is removed."""
+        rows = findings.selectExpr(*FINDINGS.names, f"{dated('window_from')} as date")
+        dates = {row.date for row in rows.select("date").distinct().collect()} | set(self.days)
+        table = LakeTable(self._tables.lake, _ANOMALIES)
+        files = table.files(dates)
+        stored = _read(layout, table, self._spark, files)
+        if stored is not None:
+            args = {"by_minute": ",".join(by_minute), "since": since, "until": self._until}
+            rows = rows.unionByName(query(sql("anomalies/still_found"), args, findings=rows, stored=stored))
+        if files or not findings.isEmpty():
+            table.commit(layout.by(rows, "date"), files, self._run.id)
+
+    def _rows(
+        self, layout: FrameLayout, table: LakeTable, column: str, since: datetime, schema: StructType
+    ) -> DataFrame:
+        frame = _read(layout, table, self._spark, [file for file in table.files() if file.high[column] >= since])
+        if frame is None:
+            return local_frame(self._spark, [], schema)
+        return frame.where(f"{column} >= timestamp '{since.isoformat()}'")
+
+    def _of_dates(self, layout: FrameLayout, name: str, dates: Sequence[date], schema: StructType) -> DataFrame:
+        table = LakeTable(self._tables.lake, name)
+        frame = _read(layout, table, self._spark, table.files(dates))
+        return local_frame(self._spark, [], schema) if frame is None else frame.select(*schema.names)
+
+
+def _read(layout: FrameLayout, table: LakeTable, spark: SparkSession, files: Sequence[TableFile]) -> DataFrame | None:
+    frame = table.read(spark, files)
+    return None if frame is None else layout.read(frame)
+
+
+def _empty_trace(spark: SparkSession) -> DataFrame:
+    no_events = local_frame(spark, [], EVENTS).drop("payload", "payload_hash")
+    empty = tracing.with_history(no_events, tracing.sequenced(no_events))
+    return empty.selectExpr("0L as round", "*")
+
+
+def _rounds(files: Sequence[TableFile]) -> dict[date, int]:
+    """By date: the last round that changed it."""
+    newest: dict[date, int] = {}
+    for file in files:
+        if file.date is not None:
+            newest[file.date] = max(newest.get(file.date, 0), file.high["round"])
+    return newest
+
+
+def _dates(first: date, last: date) -> tuple[date, ...]:
+    """Both included."""
+    return tuple(first + timedelta(days=n) for n in range((last - first).days + 1))
+
+
+def _hour(at: datetime) -> datetime:
+    return at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
 
 
 def _by_detector(spark: SparkSession, known: Sequence[ContinuableAnomaly]) -> dict[str, DataFrame]:
@@ -134,59 +312,6 @@ def _by_detector(spark: SparkSession, known: Sequence[ContinuableAnomaly]) -> di
     for anomaly in known:
         rows[anomaly.detector].append(anomaly)
     return {detector: local_frame(spark, of_detector, CONTINUABLE) for detector, of_detector in rows.items()}
-
-
-def _context(
-    kept: Keep,
-    layout: FrameLayout,
-    lake: Lake,
-    archived: DataFrame,
-    queues: DataFrame,
-    days: tuple[date, ...],
-    until: datetime,
-    complete_until: datetime,
-) -> DetectorContext:
-    """`days`: the first day in the archive, followed by the days to judge."""
-    first, *days_judged = days
-    judged = (days_judged[0] - timedelta(days=1), *days_judged)
-    since = _midnight(days_judged[0])
-    events = kept(archived.select(*(name for name in EVENTS.names if name not in ("payload", "payload_hash"))))
-    sequence = kept(tracing.sequenced(events))
-    per_minute = metrics.measured(tracing.traced(sequence), None if layout.in_one_piece else EXACT_UP_TO)
-    begin = max(_midnight(first), since - timedelta(days=1))
-    queues = layout.read(queues)
-    end = complete_until.astimezone(UTC).replace(second=0, microsecond=0)
-    series = kept(baselines.series(per_minute, queues, begin, end))
-    # The tallies of each judged date as a whole; the last job to judge a date overwrites them.
-    tallied = profiles.tallied_events(events, sequence).unionByName(baselines.tallied_series(series))
-    of_days = tallied.where(f"date between '{days_judged[0]}' and '{days_judged[-1]}'")
-    overwritten(layout.by(of_days, "date"), lake, _TALLIES)
-    tallies = events.sparkSession.read.schema(profiles.TALLIES).parquet(lake.uri(_TALLIES))
-    recent = layout.read(tallies.where(f"date >= '{judged[0] - timedelta(days=profiles.DAYS)}'"))
-    kinds = events.select("kind").distinct().collect() if layout.in_one_piece else None
-    return DetectorContext(
-        events=events,
-        sequence=sequence,
-        metrics=per_minute,
-        series=series,
-        queues=queues,
-        profiles=kept(profiles.profiles(recent, judged)),
-        bands=kept(baselines.bands(recent, judged)),
-        since=since,
-        until=until,
-        complete_until=complete_until,
-        kinds=None if kinds is None else frozenset(row.kind for row in kinds),
-    )
-
-
-def _write_anomalies(
-    spark: SparkSession, layout: FrameLayout, findings: DataFrame, lake: Lake, days: tuple[date, ...]
-) -> None:
-    """Replace what was found on these days. Partitioned by the start date, or the first judged day if that is later."""
-    dates = findings.selectExpr("*", f"greatest({dated('window_from')}, date '{days[0]}') as date")
-    for day in days:
-        lake.remove(spark, f"{_ANOMALIES}/date={day.isoformat()}")
-    overwritten(layout.by(dates, "date"), lake, _ANOMALIES)
 
 
 def _midnight(day: date) -> datetime:

@@ -16,7 +16,7 @@ from tarry.core.analytics.manifest import ArchiveDamaged, Batch, by_day
 from tarry.core.errors import InvalidInput
 from tarry.core.journal.snapshots import BEGINNING, Digest, SnapshotBound, Window
 from tarry.edges.spark.lake import delta
-from tarry.edges.spark.lake.lake import Lake, measure_batch, write_batch
+from tarry.edges.spark.lake.lake import Lake, measure_batch, own_lake, write_batch
 from tarry.edges.spark.source.reader import register
 
 JOB = "archive"
@@ -28,8 +28,6 @@ class ArchiveArgs:
     """A directory, or a URI that Spark can write to. None: beside the embedded data."""
     batch_rows: int = 1_000_000
     """Maximum number of events per batch. It bounds the work repeated after a crash, and the size of the read-back."""
-    delta: bool = False
-    """Create a Delta log beside the files. Once it exists, every job that changes the archive updates it."""
 
     def __post_init__(self) -> None:
         if self.batch_rows < 1:
@@ -60,13 +58,12 @@ class ArchiveSummary:
 
 def run(spark: SparkSession, app: App, args: ArchiveArgs) -> ArchiveSummary:
     """Archive all events committed until now."""
-    lake = Lake.at(args.lake)
+    lake = own_lake(spark, app, args.lake)
     register(spark)
     pipeline = app.pipeline
     done: list[Batch] = []
     redone = 0
     with pipeline.manifest.run(JOB, exclusive=f"lake {lake.root}", lake=lake.root) as noted:
-        delta.is_kept(spark, lake, begin=args.delta)  # fail before anything is written
         system_id = pipeline.windows.system_id()
         head = pipeline.manifest.head(lake.root)
         if head is None:
@@ -84,7 +81,7 @@ def run(spark: SparkSession, app: App, args: ArchiveArgs) -> ArchiveSummary:
             batch = pipeline.manifest.plan(lake.root, window, system_id, noted.id)
             done.append(_archived(spark, app, lake, batch))
             edge = window.end
-        delta.keep(spark, lake, pipeline.manifest.batches(lake.root), begin=args.delta)
+        delta.publish(lake, pipeline.manifest.batches(lake.root))
         summary = ArchiveSummary(
             lake=lake.root,
             rows=sum(batch.digest.rows for batch in done),
@@ -102,7 +99,7 @@ def clear(spark: SparkSession, app: App, lake: Lake) -> int:
     """Delete the files of batches that are no longer part of the lake."""
     left = app.pipeline.manifest.uncleared(lake.root)
     if left:
-        delta.keep(spark, lake, app.pipeline.manifest.batches(lake.root))
+        delta.publish(lake, app.pipeline.manifest.batches(lake.root))
     for batch in left:
         lake.remove(spark, batch.directory)
     app.pipeline.manifest.mark_cleared([batch.number for batch in left])

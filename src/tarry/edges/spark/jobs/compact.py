@@ -10,7 +10,7 @@ from tarry.core.analytics.manifest import Batch, by_day
 from tarry.core.errors import InvalidInput
 from tarry.edges.spark.jobs.archive import check_equal, clear
 from tarry.edges.spark.lake import delta
-from tarry.edges.spark.lake.lake import Lake, measure_batch, merged, write_batch
+from tarry.edges.spark.lake.lake import measure_batch, merged, own_lake, write_batch
 
 JOB = "compact"
 
@@ -49,10 +49,9 @@ class CompactSummary:
 
 
 def run(spark: SparkSession, app: App, args: CompactArgs) -> CompactSummary:
-    lake = Lake.at(args.lake)
+    lake = own_lake(spark, app, args.lake)
     pipeline = app.pipeline
     with pipeline.manifest.run(JOB, exclusive=f"lake {lake.root}", lake=lake.root) as noted:
-        delta.is_kept(spark, lake)  # fail before anything is written
         pipeline.manifest.abandon_compactions(lake.root)
         summary = CompactSummary(lake=lake.root)
         for parts in groups(pipeline.manifest.batches(lake.root), args):
@@ -68,7 +67,7 @@ def run(spark: SparkSession, app: App, args: CompactArgs) -> CompactSummary:
             summary.files_before += len(old)
             summary.files_after += len(done.files)
             summary.rows += done.digest.rows
-        delta.keep(spark, lake, pipeline.manifest.batches(lake.root))
+        delta.publish(lake, pipeline.manifest.batches(lake.root))
         summary.swept = clear(spark, app, lake) + lake.sweep(spark, pipeline.manifest.known_directories(lake.root))
         noted.summary = {"before": summary.batches_before, "after": summary.batches_after, "rows": summary.rows}
     return summary

@@ -1,5 +1,7 @@
 # pyright: basic
-"""Consumers job: statistics per consumer and hour, for the days that changed since the last run."""
+"""Consumers job: statistics per consumer and hour. Rounds keep them in the lake; the job publishes the changed ones in
+PostgreSQL.
+"""
 
 from dataclasses import asdict, dataclass
 from datetime import date
@@ -7,19 +9,17 @@ from datetime import date
 from pyspark.sql import SparkSession
 
 from tarry.app import App
-from tarry.core.analytics.history import PartKind
 from tarry.core.analytics.metrics import Table
-from tarry.edges.spark.lake.derived import PercentileArgs, changed_days, exactness
-from tarry.edges.spark.lake.history import read_parts
-from tarry.edges.spark.sizing import on_disk, sized_for
-from tarry.edges.spark.transforms import consumers
+from tarry.edges.spark.lake.derived import changes
+from tarry.edges.spark.transforms.consumers import HOURS
 
 JOB = "consumers"
-TABLE = "consumers"
+_SERVED = [name for name in HOURS.names if name not in ("last_id", "processing", "taken", "round", "date")]
 
 
-class ConsumersArgs(PercentileArgs):
-    __slots__ = ()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumersArgs:
+    lake: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,15 +41,10 @@ class ConsumersSummary:
 
 def run(spark: SparkSession, app: App, args: ConsumersArgs) -> ConsumersSummary:
     """Bring the consumer statistics up to date with the archive."""
-    with changed_days(spark, app, args.lake, JOB, PartKind.EVENTS) as work:
-        summary = ConsumersSummary(lake=work.lake.root, days=tuple(sorted(work.days)))
-        used = [part for part in work.parts if part.day in work.days]
-        if used:
-            with sized_for(spark, sum(part.rows for part in used)) as layout:
-                traced = layout.read(read_parts(spark, work.lake, used))
-                with on_disk(consumers.consumer_hours(traced, exactness(used, args.exact_up_to))) as per_hour:
-                    columns = [name for name in per_hour.columns if name != "date"]
-                    summary.hours, summary.changed = work.publish(per_hour, TABLE, Table.CONSUMERS, columns)
-                    summary.consumers = per_hour.select("consumer").distinct().count()
-        work.run.summary = {**asdict(summary), "days": len(work.days)}
+    with changes(spark, app, args.lake, JOB) as changed:
+        summary = ConsumersSummary(lake=changed.table.lake.root, days=changed.dates())
+        if changed.frame is not None:
+            summary.consumers = changed.frame.select("consumer").distinct().count()
+            summary.hours, summary.changed = changed.put(Table.CONSUMERS, _SERVED)
+        changed.run.summary = {**asdict(summary), "days": len(summary.days)}
     return summary

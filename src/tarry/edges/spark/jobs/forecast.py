@@ -20,8 +20,9 @@ from tarry.core.analytics.metrics import CurrentQueue, Table
 from tarry.core.cron.planner import load_ahead
 from tarry.core.errors import InvalidInput
 from tarry.edges.spark.jobs import metrics
-from tarry.edges.spark.lake.derived import Rows, read_table
-from tarry.edges.spark.lake.lake import Lake
+from tarry.edges.spark.lake.derived import Rows
+from tarry.edges.spark.lake.lake import Lake, own_lake
+from tarry.edges.spark.lake.tables import LakeTable
 from tarry.edges.spark.sizing import local_frame, on_disk, sized_for
 from tarry.edges.spark.transforms.forecast import capacities, forecast, verdicts, with_load
 from tarry.edges.spark.transforms.query import dated
@@ -67,7 +68,7 @@ class ForecastSummary:
 
 def run(spark: SparkSession, app: App, args: ForecastArgs) -> ForecastSummary:
     """Compute the forecast as of now and replace the published one."""
-    lake = Lake.at(args.lake)
+    lake = own_lake(spark, app, args.lake)
     with ExitStack() as stack:
         noted = stack.enter_context(app.pipeline.manifest.run(JOB, exclusive=JOB, lake=lake.root))
         now = app.store.run(app.store.queues.now())
@@ -82,15 +83,14 @@ def run(spark: SparkSession, app: App, args: ForecastArgs) -> ForecastSummary:
         every_minute = forecast(
             layout.read(local_frame(spark, queues, of_queue)),
             layout.read(local_frame(spark, outlook.planned, of_minute)),
-            layout.read(_capacity(spark, app, lake, now, args.capacity_for)),
+            layout.read(_capacity(spark, lake, now, args.capacity_for)),
             now=now,
             minutes=minutes,
             schedules=layout.read(_schedules(spark, app, outlook.standings, now, now + args.ahead_for)),
         )
         with on_disk(every_minute) as ahead:
-            with_load(ahead).selectExpr("*", f"{dated('minute')} as date").write.mode("overwrite").option(
-                "partitionOverwriteMode", "static"
-            ).parquet(lake.uri(TABLE))
+            table = LakeTable(lake, TABLE)
+            table.commit(with_load(ahead).selectExpr("*", f"{dated('minute')} as date"), table.files(), noted.id)
             judged = verdicts(ahead).toArrow().to_pylist()
             rows = [_row(row, standings[row["queue_id"]], args, noted.id, noted.started_at) for row in judged]
             app.pipeline.analytics.put(Table.FORECAST_MINUTES, Rows(with_load(ahead), _SERVED, noted))
@@ -122,13 +122,14 @@ def _schedules(
     return local_frame(spark, rows, "queue_id int, minute timestamp, planned long")
 
 
-def _capacity(spark: SparkSession, app: App, lake: Lake, now: datetime, over: timedelta) -> DataFrame:
+def _capacity(spark: SparkSession, lake: Lake, now: datetime, over: timedelta) -> DataFrame:
     """Capacity per queue from the metrics of the lake; empty if there are none."""
-    table = read_table(spark, app, lake, metrics.TABLE, metrics.JOB)
-    if table is None:
-        return local_frame(spark, [], "queue_id int, capacity double")
     since, this_minute = now - over, now.replace(second=0, microsecond=0)
-    return capacities(table.where(f"date >= '{since.date()}'"), since, this_minute)
+    table = LakeTable(lake, metrics.TABLE)
+    minutes = table.read(spark, [file for file in table.files() if file.high["minute"] >= since])
+    if minutes is None:
+        return local_frame(spark, [], "queue_id int, capacity double")
+    return capacities(minutes, since, this_minute)
 
 
 def _row(

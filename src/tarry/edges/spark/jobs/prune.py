@@ -17,7 +17,7 @@ from tarry.app import App
 from tarry.core.analytics.manifest import Batch, LakeFile, LakeHead
 from tarry.core.journal.snapshots import Digest
 from tarry.edges.spark.lake import delta
-from tarry.edges.spark.lake.lake import Lake, measure_files
+from tarry.edges.spark.lake.lake import Lake, measure_files, own_lake
 
 JOB = "prune"
 _TRIES = 10
@@ -55,7 +55,7 @@ class PruneSummary:
 
 
 def run(spark: SparkSession, app: App, args: PruneArgs) -> PruneSummary:
-    lake = Lake.at(args.lake)
+    lake = own_lake(spark, app, args.lake)
     pipeline = app.pipeline
     gone: dict[date, int] = {}
     kept: list[Kept] = []
@@ -141,7 +141,7 @@ def _retired(spark: SparkSession, app: App, lake: Lake) -> list[LakeFile]:
                 horizons[file.queue_id] = before
     if taken:
         app.pipeline.retention.retire(lake.root, taken, horizons)
-        delta.keep(spark, lake, app.pipeline.manifest.batches(lake.root))
+        delta.publish(lake, app.pipeline.manifest.batches(lake.root))
     # Delete every file that the manifest no longer names, including those left by a run that was killed before this
     # line.
     lake.sweep_files(spark, app.pipeline.manifest.batches(lake.root))

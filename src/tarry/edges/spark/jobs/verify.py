@@ -92,7 +92,7 @@ def run(spark: SparkSession, app: App, args: VerifyArgs) -> VerifySummary:
         broken = [batch for batch, before in zip(batches, links, strict=False) if batch.start != before]
         problems = [
             *_problem("batches do not begin where the one before ends", [f"batch {batch.number}" for batch in broken]),
-            *_files(files, measured),
+            *_files(spark, lake, files, measured),
             *_accounts(app, lake, batches),
         ]
         there = [file for file in files if file.path in measured]
@@ -115,8 +115,11 @@ def run(spark: SparkSession, app: App, args: VerifyArgs) -> VerifySummary:
     return summary
 
 
-def _files(files: Sequence[LakeFile], measured: dict[str, Digest]) -> list[VerifyProblem]:
-    missing = [file.path for file in files if file.path not in measured]
+def _files(
+    spark: SparkSession, lake: Lake, files: Sequence[LakeFile], measured: dict[str, Digest]
+) -> list[VerifyProblem]:
+    unread = [file.path for file in files if file.path not in measured]
+    missing = [path for path in unread if not lake.has(spark, path)]
     changed = [
         f"{file.path}: {measured[file.path].rows} rows, {file.rows} were written"
         for file in files
@@ -124,6 +127,7 @@ def _files(files: Sequence[LakeFile], measured: dict[str, Digest]) -> list[Verif
     ]
     return [
         *_problem("files of the lake are gone", missing),
+        *_problem("files of the lake are damaged and cannot be read", [path for path in unread if path not in missing]),
         *_problem("files of the lake are not as they were written", changed),
     ]
 

@@ -1,8 +1,7 @@
 # pyright: basic
-"""Output of jobs: lake tables that are overwritten day by day, and rows for PostgreSQL."""
+"""Output of jobs: tables of the lake, and rows for PostgreSQL."""
 
-from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
@@ -10,88 +9,61 @@ from datetime import date
 from pyspark.sql import DataFrame, SparkSession
 
 from tarry.app import App
-from tarry.core.analytics.history import HistoryPart, PartKind
 from tarry.core.analytics.manifest import Run
 from tarry.core.analytics.metrics import Table
-from tarry.core.errors import InvalidInput
-from tarry.edges.spark.lake import history
-from tarry.edges.spark.lake.lake import Lake
-from tarry.edges.spark.transforms.quantiles import EXACT_UP_TO
+from tarry.edges.spark.lake import rounds
+from tarry.edges.spark.lake.lake import own_lake
+from tarry.edges.spark.lake.tables import LakeTable
+from tarry.edges.spark.sizing import on_disk, sized_for
 
 _JSON = """map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timeZone', 'UTC')"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PercentileArgs:
-    """The arguments of a job that computes percentiles per group: minutes of a queue, or hours of a consumer."""
-
-    lake: str | None = None
-    exact_up_to: int = EXACT_UP_TO
-    """Percentiles of groups with more events than this are estimates."""
-
-    def __post_init__(self) -> None:
-        if self.exact_up_to < 0:
-            raise InvalidInput("exact_up_to must not be negative")
-
-
 @dataclass(frozen=True, slots=True)
-class ChangedDays:
-    """A run of a job that computes days of the history again."""
+class DerivedChanges:
+    """Rows of a derived table that changed since the last run of a job, which publishes them in PostgreSQL."""
 
     app: App
-    lake: Lake
     run: Run
-    parts: list[HistoryPart]
-    """All parts of the history."""
-    days: set[date]
-    """The days with parts that the job has not processed."""
-    processed: int
-    """The last run of the history that the job has processed."""
+    table: LakeTable
+    frame: DataFrame | None
+    """None: nothing has changed."""
 
-    def publish(self, frame: DataFrame, name: str, table: Table, columns: Sequence[str]) -> tuple[int, int]:
-        """Replace the days of a lake table and upsert the rows in PostgreSQL; returns rows and changed rows."""
-        overwritten(frame, self.lake, name)
-        rows = Rows(frame, columns, self.run)
+    def put(self, table: Table, columns: Sequence[str]) -> tuple[int, int]:
+        """Upsert the rows in PostgreSQL; returns rows and changed rows."""
+        if self.frame is None:
+            return 0, 0
+        rows = Rows(self.frame, columns, self.run)
         changed = self.app.pipeline.analytics.put(table, rows)
         return rows.count, changed
 
+    def dates(self) -> tuple[date, ...]:
+        rows = [] if self.frame is None else self.frame.select("date").distinct().collect()
+        return tuple(sorted(row.date for row in rows))
+
 
 @contextmanager
-def changed_days(
-    spark: SparkSession, app: App, location: str | None, job: str, kind: PartKind
-) -> Generator[ChangedDays]:
-    """Bring the history up to date and run the job on it. After an error the days count as not processed."""
-    lake = Lake.at(location)
-    history.advance(spark, app, lake)
+def changes(spark: SparkSession, app: App, location: str | None, job: str) -> Generator[DerivedChanges]:
+    """Bring the derived tables up to date, and run a job on the changes of the one with its name. After an error they are
+    changes for the next run again.
+    """
+    lake = own_lake(spark, app, location)
+    rounds.advance(spark, app, lake)
+    table = LakeTable(lake, job)
     with app.pipeline.manifest.run(job, exclusive=f"{job} {lake.root}", lake=lake.root) as run:
-        parts = app.pipeline.history.parts(lake.root, kind)
-        processed = app.pipeline.history.processed_run(lake.root, job)
-        days = {part.day for part in parts if part.run_id > processed}
-        yield ChangedDays(app, lake, run, parts, days, processed)
-        if days:
-            app.pipeline.history.mark_processed(lake.root, job, max(part.run_id for part in parts))
-
-
-def overwritten(frame: DataFrame, lake: Lake, table: str) -> None:
-    """Replace the days contained in this frame; other days of the table stay."""
-    frame.write.partitionBy("date").option("partitionOverwriteMode", "dynamic").option("compression", "zstd").mode(
-        "overwrite"
-    ).parquet(lake.uri(table))
-
-
-def read_table(spark: SparkSession, app: App, lake: Lake, table: str, job: str) -> DataFrame | None:
-    """A table of the lake; None if its job has not written it yet."""
-    if not app.pipeline.history.processed_run(lake.root, job):
-        return None
-    return spark.read.parquet(lake.uri(table))
-
-
-def exactness(parts: Iterable[HistoryPart], exact_up_to: int) -> int | None:
-    """The limit for exact percentiles; None if no day exceeds it, so that no group needs to be counted first."""
-    rows: Counter[date] = Counter()
-    for part in parts:
-        rows[part.day] += part.rows
-    return exact_up_to if max(rows.values(), default=0) > exact_up_to else None
+        last = app.pipeline.manifest.last_run(job, lake.root)
+        known = 0 if last is None else last.summary.get("round", 0)
+        files = [file for file in table.files() if file.high["round"] > known]
+        with sized_for(spark, sum(file.rows for file in files)) as layout:
+            frame = table.read(spark, files)
+            changed = None if frame is None else layout.read(frame.where(f"round > {known}"))
+            if changed is None:
+                yield DerivedChanges(app, run, table, None)
+            else:
+                with on_disk(changed) as stored:
+                    yield DerivedChanges(app, run, table, stored)
+        newest = max((file.high["round"] for file in files), default=known)
+        run.summary = {**run.summary, "round": newest}
 
 
 @dataclass(slots=True)

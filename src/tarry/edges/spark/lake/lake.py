@@ -6,17 +6,19 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, StructField, StructType, TimestampType
 
 from tarry.app import App, default_lake
 from tarry.core.analytics.manifest import Batch, LakeFile, readable_files
-from tarry.core.errors import InvalidInput
+from tarry.core.errors import InvalidInput, InvalidState
 from tarry.core.journal.snapshots import Digest
 from tarry.edges.spark.schemas import EVENTS
 from tarry.edges.spark.sizing import local_frame
@@ -27,6 +29,7 @@ from tarry.edges.spark.transforms.query import dated, query, sql
 FILE = StructType([StructField("queue_name" if f.name == "queue" else f.name, f.dataType) for f in EVENTS.fields])
 _POSTGRES_EPOCH_US = 946_684_800_000_000
 _PATTERN = frozenset("*?[]{}\\")
+_OWNER = "_tarry_owner"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,52 @@ class Lake:
             for parent in (top.parent, top.parent.parent):
                 _fsync(parent)
 
+    def synced_files(self, directory: str, names: Iterable[str]) -> None:
+        """Fsync these files of a directory, if they exist, the directory, and the entry of the directory above."""
+        if self.path is not None:
+            top = self.path / directory
+            for path in (*(top / name for name in names), top, top.parent):
+                if path.exists():
+                    _fsync(path)
+
+    def claim(self, spark: SparkSession, installation: str) -> None:
+        """Refuse the lake of another installation; the first one that writes to a lake owns it.
+
+        Each installation counts its batches and runs by itself: a second one would replace the files of the first, and delete
+        them as strays.
+        """
+        owner = self._owner(installation) if self.path is not None else self._owner_at_uri(spark, installation)
+        if owner != installation:
+            raise InvalidState(
+                f"the lake {self.root} belongs to another installation of Tarry: another database or schema",
+                hint=f"choose another: --lake; if this database has replaced the other one, delete {self.root}/{_OWNER}",
+            )
+
+    def _owner(self, installation: str) -> str:
+        root = Path(self.root)
+        root.mkdir(parents=True, exist_ok=True)
+        if not (root / _OWNER).exists():
+            written = root / f"{_OWNER}.{uuid4().hex}"
+            written.write_text(installation)
+            _fsync(written)
+            with suppress(FileExistsError):  # another run was faster
+                os.link(written, root / _OWNER)  # with its content, at once
+            written.unlink()
+            _fsync(root)
+        return (root / _OWNER).read_text()
+
+    def _owner_at_uri(self, spark: SparkSession, installation: str) -> str:
+        system, where = self._hadoop(spark, _OWNER)
+        if not system.exists(where):
+            stream = system.create(where, False)
+            stream.write(bytearray(installation.encode()))
+            stream.close()
+        stream = system.open(where)
+        try:
+            return bytes(stream.readAllBytes()).decode()
+        finally:
+            stream.close()
+
     def has(self, spark: SparkSession, relative: str) -> bool:
         if self.path is not None:
             return (self.path / relative).exists()
@@ -79,12 +128,15 @@ class Lake:
         return bool(system.exists(where))
 
     def remove(self, spark: SparkSession, relative: str) -> None:
-        """Delete a file or a directory, if it exists."""
+        """Delete a file or a directory, if it exists, and the directories above it that are empty then."""
         if not relative:
             raise InvalidInput("the lake itself is never deleted")
         if self.path is not None:
             target = self.path / relative
             shutil.rmtree(target, ignore_errors=True) if target.is_dir() else target.unlink(missing_ok=True)
+            with suppress(OSError):  # not empty
+                for above in target.parents[: len(target.relative_to(self.path).parts) - 1]:
+                    above.rmdir()
             return
         system, where = self._hadoop(spark, relative)
         system.delete(where, True)
@@ -104,13 +156,13 @@ class Lake:
         """
         for batch in batches:
             named = {file.path for file in batch.files}
-            data_files = {path: _data_file(path) for path in self._files(spark, batch.directory)}
+            data_files = {path: _data_file(path) for path in self.files(spark, batch.directory)}
             if named <= data_files.keys():
                 for path, file in data_files.items():
                     if file is not None and file not in named:
                         self.remove(spark, path)
 
-    def _files(self, spark: SparkSession, directory: str) -> list[str]:
+    def files(self, spark: SparkSession, directory: str) -> list[str]:
         if self.path is not None:
             top = self.path / directory
             return [path.relative_to(self.path).as_posix() for path in top.rglob("*") if path.is_file()]
@@ -148,6 +200,13 @@ def _fsync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def own_lake(spark: SparkSession, app: App, location: str | None) -> Lake:
+    """The lake at this location, for a job that writes to it."""
+    lake = Lake.at(location)
+    lake.claim(spark, app.pipeline.windows.installation_id())
+    return lake
 
 
 def read_events(

@@ -12,7 +12,7 @@ from tarry.edges.spark.report.values import AnomalyLine, Report, floored, future
 
 JOBS = ("archive", "facts", "metrics", "consumers", "anomalies", "forecast", "compact", "prune", "replay", "verify")
 # State for the next run, or values that the report shows elsewhere.
-_HIDDEN = frozenset({"lake", "seconds", "batch", "lock"})
+_HIDDEN = frozenset({"lake", "seconds", "round", "seen_until", "lock"})
 
 
 def gathered(app: App, *, queue: str | None, since: datetime, until: datetime) -> Report:

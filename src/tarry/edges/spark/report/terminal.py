@@ -11,11 +11,13 @@ from rich.text import Text
 from tarry.core.analytics.anomalies import Severity
 from tarry.edges.cli.output.text import plural, shown
 from tarry.edges.formats import instant
-from tarry.edges.spark.report.values import AnomalyLine, QueueReport, Report
+from tarry.edges.spark.report.values import QueueReport, Report
 from tarry.edges.spark.report.words import count, seconds, span, sparkline
 
 MOST_FINDINGS = 12
-WIDE = 118
+WIDE = 138
+"""Columns that the wide table of queues takes beside a name of 20 characters."""
+NARROW_NAME = 20
 _SEVERITY = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 
 
@@ -28,11 +30,11 @@ def rendered(report: Report, width: int = 120) -> Group:
     if not report.queues:
         parts.append(Text("no queue had any traffic in this time", style="dim"))
     else:
-        parts += [Text(), _queues(report.queues, wide=width >= WIDE)]
+        parts += [Text(), _queues(report.queues, width)]
     for queue in report.queues:
         if queue.consumers:
             parts += [Text(), Text(f"Consumers of {shown(queue.queue)}", style="bold"), _consumers(queue)]
-    parts += [Text(), *_findings(report.findings)]
+    parts += [Text(), *_findings(report)]
     parts += list(_forecasts(report.queues))
     return Group(*parts)
 
@@ -47,11 +49,18 @@ def _table(*columns: str, words: int = 1) -> Table:
     return table
 
 
-def _queues(queues: Sequence[QueueReport], *, wide: bool) -> Table:
-    """The table of queues. A narrow terminal omits the middle lag percentiles and their sparklines."""
+def width_for(report: Report) -> int:
+    """The width at which nothing is folded or omitted, for output that is not read on a terminal."""
+    return WIDE + max([NARROW_NAME, *(len(queue.queue) for queue in report.queues)]) - NARROW_NAME
+
+
+def _queues(queues: Sequence[QueueReport], width: int) -> Table:
+    """The table of queues. A narrow terminal omits the middle lag percentiles and their sparklines, and folds names."""
+    wide = width >= WIDE
     lags = ("lag p50", "p95", "p99", "processing p95") if wide else ("lag p50", "p99")
     table = _table("queue", "offered", "acked", "failed", "live", "dead", *lags)
-    table.columns[0].min_width = min(20, max(len(queue.queue) for queue in queues))
+    longest = max(len(queue.queue) for queue in queues)
+    table.columns[0].min_width = min(longest, max(NARROW_NAME, NARROW_NAME + width - WIDE))
     table.add_column(Text(f"acked per {span(queues[0].step)}" if wide else "acked"), no_wrap=True)
     if wide:
         table.add_column(Text("lag p99"), no_wrap=True)
@@ -84,8 +93,10 @@ def _consumers(queue: QueueReport) -> Table:
     return table
 
 
-def _findings(findings: Sequence[AnomalyLine]) -> Iterator[RenderableType]:
-    yield Text(plural(len(findings), "anomaly", "anomalies") if findings else "No anomalies", style="bold")
+def _findings(report: Report) -> Iterator[RenderableType]:
+    findings = report.findings
+    nothing = "No anomalies" if report.looked_for_anomalies else "Anomalies: the job has not run yet"
+    yield Text(plural(len(findings), "anomaly", "anomalies") if findings else nothing, style="bold")
     for finding in findings[:MOST_FINDINGS]:
         head = Text("  ")
         anomaly = finding.anomaly

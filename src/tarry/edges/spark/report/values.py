@@ -150,6 +150,11 @@ class Report:
     def total(self, name: str) -> int:
         return sum(queue.total(name) for queue in self.queues)
 
+    @property
+    def looked_for_anomalies(self) -> bool:
+        """Else "no anomalies" would be a claim without a basis."""
+        return any(run.job == "anomalies" for run in self.runs)
+
 
 class Axis(NamedTuple):
     """The starts of equal time spans."""

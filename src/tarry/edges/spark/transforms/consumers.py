@@ -3,10 +3,23 @@
 
 from pyspark.sql import DataFrame
 
-from tarry.edges.spark.transforms.quantiles import EXACT_UP_TO, marked, quantiles
-from tarry.edges.spark.transforms.query import query, sql
+from tarry.edges.spark.schemas import struct
+from tarry.edges.spark.transforms.query import query, sql, stored_or_nothing
+from tarry.edges.spark.transforms.sketches import EXACT_UP_TO, FREQUENCIES, sketched
+
+HOURS = struct(
+    "queue_id int, consumer string, hour timestamp, round long, queue string, last_id long, leased long, acked long, "
+    "failed long, expired long, released long, processing_p50_s double, processing_p95_s double, "
+    "processing_p99_s double, processing map, taken map, exact boolean, success_rate double, share double, date date",
+    processing=FREQUENCIES,
+    taken=FREQUENCIES,
+)
 
 
-def consumer_hours(traced: DataFrame, exact_up_to: int | None = EXACT_UP_TO) -> DataFrame:
-    acts = marked(sql("consumer_acts"), ["queue_id", "consumer", "hour"], exact_up_to)
-    return query(sql("consumer_hours", marked=acts, processing=quantiles("processing_us")), traced=traced)
+def consumer_hours(
+    traced: DataFrame, stored: DataFrame | None = None, *, number: int = 0, exact_up_to: int = EXACT_UP_TO
+) -> DataFrame:
+    """`HOURS`: new events, added to the stored rows of their hours."""
+    rows, frames = stored_or_nothing(stored, HOURS)
+    args = {"number": number, "exact_up_to": exact_up_to}
+    return query(sql("consumer_hours", stored=rows, sketched=sketched()), args, traced=traced, **frames)

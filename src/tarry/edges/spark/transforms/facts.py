@@ -10,6 +10,14 @@ from tarry.edges.spark.schemas import struct
 from tarry.edges.spark.transforms.history import FOLDED, after
 from tarry.edges.spark.transforms.query import query, sql
 
+OPEN = struct(
+    ", ".join(f"{field.name} {field.dataType.typeName()}" for field in FOLDED) + ", is_open boolean, round long",
+    **{field.name: field.dataType for field in FOLDED},
+)
+"""States of versions as rounds have left them: the one with the highest `round` counts, and only if `is_open`."""
+
+IDLE = "settled is null and held is not null and last_kind in ('leased', 'touched', 'expired')"
+
 FACTS = struct(
     "queue_id int, queue string, key string, version long, origin long, priority int, size int, offered_at timestamp, "
     "due_at timestamp, first_leased_at timestamp, settled_at timestamp, outcome string, reason string, attempts int, "
@@ -27,17 +35,25 @@ def fold(sequence: DataFrame, carried: DataFrame | None = None) -> DataFrame:
     return after("fold", carried, sequence=sequence)
 
 
-def split(carried: DataFrame, news: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """`carried` in two frames: keys with new events, and the rest, which is carried on unchanged."""
-    key = ["queue_id", "key"]
-    return carried.join(news, key, "left_semi"), carried.join(news, key, "left_anti")
+def touched(stored: DataFrame, news: DataFrame) -> DataFrame:
+    """The stored versions whose keys have new events."""
+    return stored.join(news.select("queue_id", "key").distinct(), ["queue_id", "key"], "left_semi")
 
 
 def still_open(known: DataFrame) -> DataFrame:
     """Versions that later events can change: live ones, and dead ones that may be redriven."""
-    # `lost` counts only without an end: it ended while the queue's journal was off.
-    left = "redriven_at is null and discarded_at is null and coalesce(settled.outcome = 'dead', lost is null)"
-    return known.where(left).select(*FOLDED.names)
+    return known.where("is_open").select(*FOLDED.names)
+
+
+def idle(versions: DataFrame) -> DataFrame:
+    """Leases of open versions after which nothing happened but their expiry."""
+    return versions.where(IDLE).selectExpr("queue_id", "queue", "key", "inline(array(held))")
+
+
+def latest(versions: DataFrame) -> DataFrame:
+    """The state of each version after the last round that changed it."""
+    rank = "row_number() over (partition by queue_id, key, version order by round desc) as rank"
+    return versions.selectExpr("*", rank).where("rank = 1").drop("rank")
 
 
 def published(known: DataFrame) -> DataFrame:

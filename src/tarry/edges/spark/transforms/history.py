@@ -10,43 +10,47 @@ everything.
 from pyspark.sql import DataFrame
 
 from tarry.edges.spark.schemas import struct
-from tarry.edges.spark.transforms.query import nothing, query, sql
+from tarry.edges.spark.transforms.query import query, sql, stored_or_nothing
 
 FOLDED = struct(
     "queue_id int, queue string, key string, version long, last_id long, offered_at timestamp, due_at timestamp, "
     "origin long, size int, priority int, first_leased_at timestamp, released_at timestamp, leases long, releases long, "
     "expiries long, expired_attempt int, processing_us long, held struct, failed struct, settled struct, lost struct, "
-    "redriven_at timestamp, discarded_at timestamp",
-    held=struct("id long, lease_until timestamp, consumer string"),
+    "redriven_at timestamp, discarded_at timestamp, last_kind string",
+    held=struct("id long, at timestamp, lease_until timestamp, consumer string"),
     failed=struct("id long, error string"),
     settled=struct("id long, at timestamp, outcome string, reason string, attempt int"),
     lost=struct("id long, at timestamp"),
 )
 """The current state of a version, in a form that can be folded further. `lost`: its key was offered again without a
-recorded end of this version, because the queue's journal was off in between.
+recorded end of this version, because the queue's journal was off in between. `last_kind` is the kind of its last event.
 """
 
 TRACED = struct(
-    "id long, at timestamp, date date, kind string, queue_id int, queue string, version long, attempt int, "
+    "id long, xid long, at timestamp, date date, kind string, queue_id int, queue string, version long, attempt int, "
     "consumer string, reason string, size int, lag_us long, wait_us long, processing_us long, net int, dead_net int"
 )
 """`consumer` performed the event, or lost the lease. `net` and `dead_net`: change of the live and the dead count."""
 
 
 def sequenced(events: DataFrame, carried: DataFrame | None = None) -> DataFrame:
-    """Events of messages, each with `before` (the previous event of the key), `was_live`, `holder` (`consumer` of `TRACED`),
-    `reason` of a burial, `lag_us`, `wait_us` and `worked_us`. Events of queues are left out.
+    """Events of messages, each with `before` (the previous event of the key), `last_held` (the last lease before it),
+    `was_live`, `holder` (`consumer` of `TRACED`), `reason` of a burial, `lag_us`, `wait_us` and `worked_us`. Events of queues
+    are left out.
     """
     return after("sequenced", carried, events=events)
 
 
 def after(name: str, carried: DataFrame | None, **frames: DataFrame) -> DataFrame:
     """A query over new events and the versions that were open before, if any."""
-    if carried is None:
-        return query(sql(name, carried=nothing(FOLDED)), None, **frames)
-    # By name: a union is by position.
-    open_before = f"select {', '.join(FOLDED.names)} from {{carried}}"  # noqa: S608
-    return query(sql(name, carried=open_before), None, carried=carried, **frames)
+    rows, stored = stored_or_nothing(carried, FOLDED)
+    return query(sql(name, carried=rows), None, **frames, **stored)
+
+
+def with_history(events: DataFrame, sequence: DataFrame) -> DataFrame:
+    """The input of detectors: `sequenced` events of messages, and those of queues, which have no history."""
+    of_queues = events.where("key is null").select(*(name for name in events.columns if name in sequence.columns))
+    return sequence.unionByName(of_queues, allowMissingColumns=True)
 
 
 def traced(sequence: DataFrame) -> DataFrame:

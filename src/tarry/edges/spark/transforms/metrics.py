@@ -3,27 +3,36 @@
 
 from pyspark.sql import DataFrame
 
-from tarry.edges.spark.transforms.quantiles import EXACT_UP_TO, marked, quantiles
-from tarry.edges.spark.transforms.query import query, sql
+from tarry.edges.spark.schemas import struct
+from tarry.edges.spark.transforms.query import query, sql, stored_or_nothing
+from tarry.edges.spark.transforms.sketches import EXACT_UP_TO, FREQUENCIES, POINTS, sketched
 
 COUNTED = (
     "offered", "updated", "redriven", "leased", "acked", "nacked", "released", "expired", "buried", "dropped",
     "discarded", "refused",
 )  # fmt: skip
 MEASURES = ("lag", "wait", "processing")
-_MINUTES = "select *, timestamp_seconds(floor(unix_seconds(at) / 60) * 60) as minute from {traced}"
+PERCENTILES = tuple(f"{measure}_{name}_s" for measure in MEASURES for name in POINTS)
+MINUTES = struct(
+    "queue_id int, minute timestamp, round long, queue string, last_id long, "
+    + ", ".join(f"{name} long" for name in (*COUNTED, "bytes_offered", "net", "dead_net"))
+    + ", "
+    + ", ".join(f"{name} double" for name in PERCENTILES)
+    + ", lag map, wait map, processing map, size map, operation map, exact boolean, depth long, dead long, date date",
+    **dict.fromkeys((*MEASURES, "size", "operation"), FREQUENCIES),
+)
+"""`net` and `dead_net` are the change of `depth` and `dead`. `round` is the last one that changed the row; it is among the
+first columns because Delta tables have statistics of 32.
+"""
 
 
-def measured(traced: DataFrame, exact_up_to: int | None = EXACT_UP_TO) -> DataFrame:
-    percentiles = {measure: quantiles(f"{measure}_us") for measure in MEASURES}
-    events = marked(_MINUTES, ["queue_id", "minute"], exact_up_to)
-    return query(sql("measured", marked=events, **percentiles), traced=traced)
+def measured(traced: DataFrame, stored: DataFrame | None = None, *, exact_up_to: int = EXACT_UP_TO) -> DataFrame:
+    """New events, added to the stored rows of their minutes; `with_depth` completes them."""
+    rows, frames = stored_or_nothing(stored, MINUTES)
+    text = sql("measured", stored=rows, sketched=sketched())
+    return query(text, {"exact_up_to": exact_up_to}, traced=traced, **frames)
 
 
-def with_depth(metrics: DataFrame, baseline: DataFrame) -> DataFrame:
-    """`baseline` (queue_id, depth, dead) is the depth of each queue before the first of these minutes."""
-    return query(sql("with_depth"), metrics=metrics, baseline=baseline)
-
-
-def day_nets(metrics: DataFrame) -> DataFrame:
-    return query(sql("day_nets"), metrics=metrics)
+def with_depth(minutes: DataFrame, levels: DataFrame, *, number: int = 0) -> DataFrame:
+    """`MINUTES`. `levels` (queue_id, depth, dead) are those after the last of these minutes."""
+    return query(sql("with_depth"), {"number": number}, minutes=minutes, levels=levels)

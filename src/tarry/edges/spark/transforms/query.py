@@ -41,6 +41,13 @@ def nothing(schema: StructType) -> str:
     return f"select {', '.join(columns)} where false"
 
 
+def stored_or_nothing(stored: DataFrame | None, schema: StructType) -> tuple[str, dict[str, DataFrame]]:
+    """A query for stored rows, and its frames: none if there are no rows yet."""
+    # By name: unions are by position, and a stored frame may have further columns.
+    rows = f"select {', '.join(schema.names)} from {{stored}}"  # noqa: S608
+    return (nothing(schema), {}) if stored is None else (rows, {"stored": stored})
+
+
 def dated(at: str) -> str:
     """The date of an instant in UTC, independent of the session's time zone, which may have an offset of half an hour."""
     return f"date_from_unix_date(int(floor(unix_seconds({at}) / 86400)))"

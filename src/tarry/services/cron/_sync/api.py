@@ -9,7 +9,6 @@ from typing import Any, Self, Unpack
 
 from tarry.api._sync.schedule_commands import Offload, ScheduleCommands
 from tarry.api._sync.schedules import Schedules
-from tarry.api.schedule_specs import planned, spec_of, ticks_spec
 from tarry.api.schedules import Owned
 from tarry.core._sync.ports import Store
 from tarry.core.cron import schedule_types
@@ -20,6 +19,7 @@ from tarry.core.monotonic import elapsed_s
 from tarry.services.cron._sync.scheduler import Scheduler
 from tarry.services.cron.api import Generate, Installed, InstallOptions
 from tarry.services.cron.scheduler import SCAN_EVERY, Generator
+from tarry.services.cron.validation import planned, spec_of, ticks_spec
 from tarry.services.loop import Background
 
 

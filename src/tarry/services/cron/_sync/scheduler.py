@@ -8,13 +8,13 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from tarry.api._sync.schedule_commands import Offload, ScheduleCommands
-from tarry.api.schedule_specs import planned
 from tarry.api.schedules import Owned
 from tarry.core._sync.ports import Store
 from tarry.core.cron.model import CronMessage, ScheduleChange
 from tarry.core.errors import TarryError
 from tarry.core.monotonic import elapsed_s
 from tarry.services.cron.scheduler import AT_ONCE, KEEP_FOR, SCAN_EVERY, Generator, RunReport
+from tarry.services.cron.validation import planned
 
 _log = logging.getLogger("tarry.cron")
 _FORGET_EVERY_S = 3600.0

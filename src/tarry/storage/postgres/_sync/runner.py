@@ -17,6 +17,7 @@ from tarry.core.errors import CommitLost
 from tarry.storage.postgres.arrays import read_in_utc
 from tarry.storage.postgres.prepared import session_of
 from tarry.storage.postgres.runner import silent
+from tarry.storage.postgres.schema_name import in_schema, schema_on
 from tarry.storage.postgres.statement import Copy, Op, Row, Statement, row_maker
 
 R = TypeVar("R")
@@ -24,8 +25,11 @@ AnyCursor = Cursor[Any] | Cursor[Any]
 C = TypeVar("C", bound=AnyCursor)
 
 
-def drive(conn: Connection[Any], op: Op[R], *, external: bool = False, notify: bool = True) -> R:
-    """`external`: on a connection that is not ours. There nothing is prepared: what a session prepared outlives the plan.
+def drive(
+    conn: Connection[Any], op: Op[R], *, external: bool = False, notify: bool = True, schema: str | None = None
+) -> R:
+    """`external`: on a connection that is not ours. Nothing is prepared there: it would stay in the session. The `schema` is
+    that of the store, since only connections of our own know it.
 
     A lock that is not granted is raised inside the op, unless a transaction has failed with it: where earlier steps have
     committed, only the op knows what to answer.
@@ -39,7 +43,7 @@ def drive(conn: Connection[Any], op: Op[R], *, external: bool = False, notify: b
                 if session is not None and isinstance(step, Statement):
                     rows = session.run(conn, step)
                 else:
-                    rows = _with_cursor(conn, step, external=external, notify=notify)
+                    rows = _with_cursor(conn, step, schema, external=external, notify=notify)
             except LockNotAvailable as error:
                 if conn.info.transaction_status != TransactionStatus.IDLE or is_interrupted(error, before):
                     raise
@@ -61,14 +65,17 @@ def is_interrupted(error: BaseException, before: Any) -> bool:
     return False
 
 
-def _with_cursor(conn: Connection[Any], step: Statement[Any] | Copy, *, external: bool, notify: bool) -> list[Row]:
+def _with_cursor(
+    conn: Connection[Any], step: Statement[Any] | Copy, schema: str | None, *, external: bool, notify: bool
+) -> list[Row]:
+    text = in_schema(step.sql if notify else silent(step.sql), schema or schema_on(conn))
     with _ours(Cursor(conn, row_factory=_named_rows), external=external) as cursor:
         if isinstance(step, Copy):
-            with cursor.copy(step.sql) as copy:
+            with cursor.copy(text) as copy:
                 for block in step.blocks:
                     copy.write(block)
             return []
-        cursor.execute(step.sql if notify else silent(step.sql), step.params, prepare=False)
+        cursor.execute(text, step.params, prepare=False)
         return cursor.fetchall() if _has_rows(cursor.pgresult) else []
 
 
@@ -86,7 +93,7 @@ _BEGIN_BOUNDED: LiteralString = "begin; set local lock_timeout = '200ms'"
 """For a connection without session state (a pooler is between), in one round trip; else `connections._TUNE` has set it."""
 
 _BEGIN_BRIEF: LiteralString = "begin; set local lock_timeout = '20ms'"
-"""To find out by trying which of many items are blocked: each try that fails takes this long."""
+"""For tries that show which of many items are blocked: each failed try takes this long."""
 
 
 @contextmanager

@@ -36,6 +36,7 @@ from tarry.storage.postgres.operation import PostgresOperation
 from tarry.storage.postgres.prepared import session_of
 from tarry.storage.postgres.retries import Tries, share
 from tarry.storage.postgres.roles import PostgresRoles
+from tarry.storage.postgres.schema_name import schema_of
 from tarry.storage.postgres.spare_pool import SparePool
 
 R = TypeVar("R")
@@ -57,10 +58,11 @@ class PostgresStore(PostgresRoles):
         self._sleep = sleep
         self._borrowed: set[Connection[Any]] = set()
         """Connections of ours that a `do` of `once` uses. No queue is created there: that would take another connection."""
+        self._schema = schema_of(dsn)
         options = pool_options(dsn, settings)
         self._lock_turns = threading.Semaphore(share(settings.pool_size))
         self._fork_guard = ForkGuard()
-        tune = partial(configure, statement_for=settings.statement_for)
+        tune = partial(configure, statement_for=settings.statement_for, schema=self._schema)
         self._pool = SparePool(dsn, configure=tune, open=True, **options)
 
     def close(self) -> None:
@@ -178,4 +180,4 @@ class PostgresStore(PostgresRoles):
     def _try_external(self, operation: PostgresOperation[R], conn: Connection[Any]) -> R:
         notify = self.settings.notify_with_conn or conn in self._borrowed
         with conn.transaction() if operation.atomic and commits_each_statement(conn) else nullcontext():
-            return drive(conn, operation.start(False), external=True, notify=notify)
+            return drive(conn, operation.start(False), external=True, notify=notify, schema=self._schema)

@@ -14,8 +14,8 @@ from tarry.storage.postgres.analytics.database import Database
 if TYPE_CHECKING:
     from tarry.storage.postgres.analytics.anomalies.store import PostgresAnomalies
     from tarry.storage.postgres.analytics.archive.manifest import PostgresManifest
-    from tarry.storage.postgres.analytics.history.store import PostgresHistory
     from tarry.storage.postgres.analytics.retention.store import PostgresRetention
+    from tarry.storage.postgres.analytics.rounds.store import PostgresRounds
     from tarry.storage.postgres.analytics.sink.bulk_offer import PostgresSink
     from tarry.storage.postgres.analytics.store import PipelineAnalytics
     from tarry.storage.postgres.analytics.windows.reader import PostgresWindows
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 _ROLES = {
     "analytics": ("store", "PipelineAnalytics"),
     "anomalies": ("anomalies.store", "PostgresAnomalies"),
-    "history": ("history.store", "PostgresHistory"),
     "manifest": ("archive.manifest", "PostgresManifest"),
     "retention": ("retention.store", "PostgresRetention"),
+    "rounds": ("rounds.store", "PostgresRounds"),
     "sink": ("sink.bulk_offer", "PostgresSink"),
     "windows": ("windows.reader", "PostgresWindows"),
 }
@@ -34,9 +34,9 @@ _ROLES = {
 class Pipeline:
     analytics: PipelineAnalytics
     anomalies: PostgresAnomalies
-    history: PostgresHistory
     manifest: PostgresManifest
     retention: PostgresRetention
+    rounds: PostgresRounds
     sink: PostgresSink
     windows: PostgresWindows
 

@@ -1,8 +1,7 @@
 """Results of the pipeline in PostgreSQL: written by its jobs, read by the broker, the command line and reports."""
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import date, datetime, timedelta
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final, LiteralString, TypeVar
 
@@ -20,7 +19,7 @@ from tarry.core.analytics.metrics import (
 from tarry.core.analytics.port import AnalyticsPage, AnalyticsQuery
 from tarry.storage.postgres.analytics import operations
 from tarry.storage.postgres.analytics.database import Role
-from tarry.storage.postgres.statement import Row, each, made, no_result, value
+from tarry.storage.postgres.statement import Row, made, value
 
 R = TypeVar("R")
 
@@ -29,7 +28,6 @@ CHUNK = 5_000
 _PUT: Final[Mapping[Table, LiteralString]] = {
     Table.METRICS: "analytics/put_metrics",
     Table.CONSUMERS: "analytics/put_consumers",
-    Table.FACTS: "analytics/put_facts",
     Table.FORECASTS: "analytics/put_forecasts",
     Table.FORECAST_MINUTES: "analytics/put_forecast_minutes",
     Table.BANDS: "analytics/anomalies/put_bands",
@@ -47,12 +45,6 @@ class PipelineAnalytics(Role):
 
     def forecasts(self, query: AnalyticsQuery) -> AnalyticsPage[Forecast]:
         return self._database.query(lambda: operations.forecasts(query))
-
-    def facts(self, query: AnalyticsQuery, *, outcome: str | None = None) -> list[Row]:
-        """Versions that ended between two instants, newest first: rows of `tarry.facts`."""
-        limit = operations.limited(query.limit)
-        params = {"since": query.since, "until": query.until, "outcome": outcome, "limit": limit}
-        return self._rows(query.queue, "analytics/facts", _same, params)
 
     def metric_spans(
         self, queue: str | None, since: datetime, until: datetime, step: timedelta | None
@@ -82,26 +74,6 @@ class PipelineAnalytics(Role):
     def keep_forecast(self, run_id: int) -> int:
         """Delete every forecast except that of this run."""
         return self._database.fetch("analytics/keep_forecast", value, run_id=run_id)
-
-    def delete_facts(self, before: datetime) -> int:
-        """Delete facts of versions that ended before, in small chunks."""
-        total = 0
-        while deleted := self._database.fetch("analytics/delete_facts", value, before=before, limit=CHUNK):
-            total += deleted
-        return total
-
-    def levels_before(self, lake: str, day: date) -> list[tuple[int, int, int]]:
-        """The live and the dead messages of each queue at the start of this day: (queue id, depth, dead)."""
-        return self._database.fetch("analytics/levels_before", each(tuple), lake=lake, day=day)
-
-    def put_levels(self, lake: str, days: Mapping[date, Sequence[tuple[int, int, int]]]) -> None:
-        """Replace the changes of these levels on these days."""
-        rows = [
-            {"lake": lake, "day": day.isoformat(), "queue_id": queue_id, "net": net, "dead_net": dead_net}
-            for day, changes in days.items()
-            for queue_id, net, dead_net in changes
-        ]
-        self._database.fetch("analytics/put_levels", no_result, lake=lake, days=list(days), rows=json.dumps(rows))
 
     def outlook(self, now: datetime, until: datetime) -> Outlook:
         """The load that is known from the live messages."""

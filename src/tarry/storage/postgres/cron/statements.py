@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime, timedelta
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, cast
 
@@ -162,8 +163,15 @@ def state(row: Row) -> ScheduleState:
         return {name: getattr(row, name) for name in names}
 
     schedule = stored_schedule(row.kind, row.text, row.zone, row.hash)
-    spec = ScheduleSpec(schedule=schedule, policy=Policy(**columns(_POLICY)), **columns(_SPEC))
+    policy = _policy(tuple(columns(_POLICY).items()))
+    spec = ScheduleSpec(schedule=schedule, policy=policy, **columns(_SPEC))
     return ScheduleState(spec=spec, **columns(_STATE + _STATE_READ))
+
+
+@lru_cache(maxsize=256)
+def _policy(columns: tuple[tuple[str, Any], ...]) -> Policy:
+    """Most schedules have the same one, and it checks its values: half of the time to read a schedule."""
+    return Policy(**dict(columns))
 
 
 def record(row: Row) -> TickRecord:

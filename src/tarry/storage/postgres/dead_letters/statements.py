@@ -25,6 +25,7 @@ from tarry.core.messages.model import Counted, DeadLetter
 from tarry.storage.postgres.arrays import BigintArray, TextArray
 from tarry.storage.postgres.messages.statements import known, possible, storable
 from tarry.storage.postgres.statement import Row, Statement, bind, each, first
+from tarry.wire.base import same_fields
 
 LOOKED_THROUGH = 10_000
 """Dead letters that a listing may scan for one page."""
@@ -69,7 +70,7 @@ def groups(queue: str, limit: int, cap: int) -> Statement[list[DeadGroup]]:
         return [group(row) for row in known(queue, rows) if row.fingerprint is not None]
 
     def group(row: Row) -> DeadGroup:
-        count = Counted(min(row.count, cap), capped=row.count > cap)
+        count = Counted.up_to(cap, row.count)
         types = tuple(sorted(row.types or ()))
         return DeadGroup(**row._asdict() | {"pattern": pattern(row.error), "count": count, "types": types})
 
@@ -85,14 +86,10 @@ def start(queue: str, options: RedriveOptions, total: Counted, now: datetime | N
         "dead_letters/redrive_start",
         decode,
         queue=queue,
-        target=options.target,
-        rate=options.rate,
-        canary=options.canary,
-        started_by=options.started_by,
-        request=options.request,
         total=total.n,
         total_capped=total.capped,
         now=now,
+        **same_fields(options, RedriveOptions, "where"),
         **filtered(options.where),
     )
 
@@ -141,13 +138,14 @@ def set_state(
 ) -> Statement[bool]:
     return bind(
         "dead_letters/redrive_set_state", bool, job=possible(job), state=state, phase=phase, reason=reason, step=step,
-        rest_for=rest_for.total_seconds(), from_states=TextArray([s.value for s in from_states]), **fenced(leadership, now),
+        rest_for=rest_for.total_seconds(), from_states=TextArray([s.value for s in from_states]), now=now,
+        **fenced(leadership),
     )  # fmt: skip
 
 
-def fenced(leadership: Leadership | None, now: datetime | None) -> dict[str, Any]:
+def fenced(leadership: Leadership | None) -> dict[str, Any]:
     """The parameters of the fencing check; without a leader it is skipped."""
-    return {"leader": leadership and leadership.name, "fence": leadership and leadership.fence, "now": now}
+    return {"leader": leadership and leadership.name, "fence": leadership and leadership.fence}
 
 
 def filtered(where: DeadFilter) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 The journal has no index by time, which would slow writes down. Its index event_find finds a range of transactions directly,
 so reading the last minutes costs the same however long the journal is. Times grow with transactions, but for a few seconds:
-the transactions of a window that ended long ago are found by bisection.
+the transactions of a window that has ended are found by bisection, between those that the rollups name.
 """
 
 from collections.abc import Iterable
@@ -50,9 +50,16 @@ def look_back(
         "since": query.since,
         "until": query.until,
     }
+    sought = query.until if position is None else None
+    bounds: list[Row] = []
+    if sought is not None:
+        bounds = yield from bind(
+            "journal/bounds_at", list[Row], at=sought, queue_id=params["queue_id"], slack=_SLACK
+        ).run()
     yield from prefer_bitmap_scans().run()
     last, until_id = position or _Position((yield from bind("journal/head", value).run()), _BEHIND_ALL)
-    sought = query.until if position is None else None
+    if sought is not None and bounds and bounds[0].until_xid:
+        last, sought = (yield from _sought(sought, bounds[0].after_xid or 0, bounds[0].until_xid)), None
     events: list[tuple[_Position, Event]] = []
     looked, width = 0, FIRST
     limit = MAX_ROWS if query.limit is None else query.limit
@@ -72,12 +79,10 @@ def look_back(
         # No more transactions than have the rest of the events, if they have as many each as these.
         affordable = (last - first + 1) * min(STEP, ENOUGH - looked) // scanned[0].looked
         last, until_id, width = first - 1, _BEHIND_ALL, max(1, min(width * WIDER, affordable))
-        if looked < STEP:
-            continue
-        if sought is not None and not events:
-            last, sought, looked, width = (yield from _sought(sought, last)), None, 0, FIRST
-        elif query.since is not None and scanned[0].newest and scanned[0].newest < query.since - _SLACK:
+        if query.since is not None and scanned[0].newest and scanned[0].newest < query.since - _SLACK:
             last = 0  # what is left is older
+        elif looked >= STEP and sought is not None and not events:
+            last, sought, looked, width = (yield from _sought(sought, 0, last)), None, 0, FIRST
     rows = [event for _, event in events]
     if limit and len(events) == limit:
         return AnalyticsPage(rows=rows, next=_shown(events[-1][0]))
@@ -104,9 +109,8 @@ def _probed(first: int, last: int) -> Op[list[Row]]:
     return bind("journal/probe", list[Row], from_xid=first, to_xid=last).run()
 
 
-def _sought(until: datetime, head: int) -> Op[int]:
-    """A transaction after those of events before `until`, and close to them."""
-    low, high = 0, head
+def _sought(until: datetime, low: int, high: int) -> Op[int]:
+    """A transaction after those of events before `until`, and close to them; between two transactions."""
     while high - low > FIRST:
         middle = (low + high) // 2
         probed = yield from _probed(middle, high)

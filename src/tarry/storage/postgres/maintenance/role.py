@@ -1,6 +1,6 @@
 """`MaintenanceRole` on PostgreSQL: leadership, and the work of the sweeper."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from tarry.core.limits import PRIORITIES
 from tarry.core.maintenance.database import DatabaseStatus, OpenTransaction, Partition, TableStatus
@@ -18,9 +18,9 @@ from tarry.storage.postgres.arrays import MINUS_INFINITY, BigintArray, SmallintA
 from tarry.storage.postgres.dead_letters.statements import fenced
 from tarry.storage.postgres.journal.pruning import prune
 from tarry.storage.postgres.messages.statements import storable
-from tarry.storage.postgres.operation import PostgresOperation, PostgresRole
+from tarry.storage.postgres.operation import PostgresOperation, PostgresRole, operation
 from tarry.storage.postgres.queues.statements import remove_leftovers
-from tarry.storage.postgres.statement import Op, Row, Statement, bind, each, first, made, only_row, value
+from tarry.storage.postgres.statement import Op, Row, bind, each, first, made, only_row, value
 
 held_leadership = first(made(Leadership))
 
@@ -45,66 +45,56 @@ class PostgresMaintenance(PostgresRole):
     def sweep(
         self, queue: str, *, after: SweepCursor | None = None, limit: int = 1000, leadership: Leadership | None = None
     ) -> PostgresOperation[Swept]:
-        return self._statement(lambda now: sweep(queue, after, limit, leadership, now))
+        cursors = after or (None,) * len(PRIORITIES)
+        limit = max(1, storable(limit))
+
+        def decode(rows: list[Row]) -> Swept:
+            if not rows:
+                return Swept()
+            reached = list(cursors)
+            for row in rows:
+                reached[row.priority] = (row.due_at, row.version)
+            # A priority that returned `limit` rows may have more; the cursors of the others are kept until all are done:
+            # messages that are offered meanwhile are for the next round.
+            more = any(row.walked >= limit for row in rows)
+            walked = sum(row.walked for row in rows)
+            return Swept(rows[0].expired, rows[0].buried, walked, tuple(reached) if more else None)
+
+        return self._sql(
+            "maintenance/sweep",
+            decode,
+            queue=queue,
+            limit=limit,
+            priorities=SmallintArray(PRIORITIES),
+            after_due_at=TimestampArray([p and p[0] for p in cursors], missing=MINUS_INFINITY),
+            after_version=BigintArray([p[1] if p else 0 for p in cursors]),
+            **fenced(leadership),
+        )
 
     def remove_leftovers(self) -> PostgresOperation[int]:
         return self._statement(lambda now: remove_leftovers(None, now))
 
-    def make_partitions(self, days: int, *, leadership: Leadership | None = None) -> PostgresOperation[Partitions]:
-        # Tried once: while it waits for the journal, every writer waits behind it.
-        return self._steps(lambda now: make_partitions(days, leadership, now), atomic=True, wait_for_locks=False)
+    # Tried once: while it waits for the journal, every writer waits behind it.
+    @operation(atomic=True, wait_for_locks=False)
+    def make_partitions(self, days: int, *, leadership: Leadership | None = None) -> Op[Partitions]:
+        params = {"days": days, "now": self._now, **fenced(leadership)}
+        (ahead,) = yield from bind("journal/partitions_ahead", each(made(Partitions)), **params).run()
+        return ahead._replace(more=(yield from bind("journal/partitions_step", value, **params).run()))
 
-    def prune_journal(self, *, archived: bool = False, limit: int = 10) -> PostgresOperation[list[PrunedDay]]:
-        return self._steps(lambda now: prune(archived=archived, limit=limit), wait_for_locks=False)
+    @operation(wait_for_locks=False)
+    def prune_journal(self, *, archived: bool = False, limit: int = 10) -> Op[list[PrunedDay]]:
+        return prune(archived=archived, limit=limit)
 
     def vacuum_problems(self) -> PostgresOperation[list[VacuumProblem]]:
         return self._sql("maintenance/vacuum_health", vacuum_problems)
 
-    def database(self) -> PostgresOperation[DatabaseStatus | None]:
-        def steps(now: datetime | None) -> Op[DatabaseStatus | None]:
-            server = yield from bind("maintenance/server", only_row).run()
-            tables = yield from bind("maintenance/tables", each(made(TableStatus))).run()
-            partitions = yield from bind("maintenance/journal_sizes", each(made(Partition))).run()
-            transactions = yield from bind("maintenance/transactions", each(made(OpenTransaction))).run()
-            return DatabaseStatus(**server._asdict(), tables=tables, partitions=partitions, transactions=transactions)
-
-        return self._steps(steps)
-
-
-def sweep(
-    queue: str, after: SweepCursor | None, limit: int, leadership: Leadership | None, now: datetime | None
-) -> Statement[Swept]:
-    cursors = after or (None,) * len(PRIORITIES)
-    limit = max(1, storable(limit))
-
-    def decode(rows: list[Row]) -> Swept:
-        if not rows:
-            return Swept()
-        reached = list(cursors)
-        for row in rows:
-            reached[row.priority] = (row.due_at, row.version)
-        # A priority that returned `limit` rows may have more; the cursors of the others are kept until all are done:
-        # messages that are offered meanwhile are for the next round.
-        more = any(row.walked >= limit for row in rows)
-        walked = sum(row.walked for row in rows)
-        return Swept(rows[0].expired, rows[0].buried, walked, tuple(reached) if more else None)
-
-    return bind(
-        "maintenance/sweep",
-        decode,
-        queue=queue,
-        limit=limit,
-        priorities=SmallintArray(PRIORITIES),
-        after_due_at=TimestampArray([p and p[0] for p in cursors], missing=MINUS_INFINITY),
-        after_version=BigintArray([p[1] if p else 0 for p in cursors]),
-        **fenced(leadership, now),
-    )
-
-
-def make_partitions(days: int, leadership: Leadership | None, now: datetime | None) -> Op[Partitions]:
-    params = {"days": days, **fenced(leadership, now)}
-    (ahead,) = yield from bind("journal/partitions_ahead", each(made(Partitions)), **params).run()
-    return ahead._replace(more=(yield from bind("journal/partitions_step", value, **params).run()))
+    @operation()
+    def database(self) -> Op[DatabaseStatus | None]:
+        server = yield from bind("maintenance/server", only_row).run()
+        tables = yield from bind("maintenance/tables", each(made(TableStatus))).run()
+        partitions = yield from bind("maintenance/journal_sizes", each(made(Partition))).run()
+        transactions = yield from bind("maintenance/transactions", each(made(OpenTransaction))).run()
+        return DatabaseStatus(**server._asdict(), tables=tables, partitions=partitions, transactions=transactions)
 
 
 def vacuum_problems(rows: list[Row]) -> list[VacuumProblem]:

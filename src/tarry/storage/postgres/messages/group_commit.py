@@ -1,6 +1,6 @@
 """Group commit in the client: concurrent operations of many tasks become one statement and one commit.
 
-One flush of new items is under way at a time; what arrives meanwhile goes with the next. There is no timer, so an idle
+One flush of new items runs at a time; items that arrive meanwhile belong to the next one. There is no timer, so an idle
 caller does not wait, and every caller awaits its own durable result. A flush that meets a row which another transaction has
 locked fails after the short `lock_timeout` of our sessions. Its items are then set aside: a second task finds out which of
 them are blocked and completes the others, while new items are flushed.
@@ -168,7 +168,7 @@ class GroupCommit(Generic[I, O]):
             while self._aside:
                 if self._undecided:
                     await self._retry(self._undecided.popleft(), brief=True)
-                else:  # all are blocked: often by one transaction, whose end lets all of them go on
+                else:  # all are blocked: often by one transaction: when it ends, all can be flushed
                     await asyncio.sleep(ASIDE_PAUSE_S)
                     await self._retry(list(self._aside.values()), brief=False)
                 self._start()  # those of the same identity that came later

@@ -6,6 +6,7 @@ differ. The ctid only helps to find the row, which is settled if it has the key 
 """
 
 import os
+from collections.abc import Iterable
 from typing import Any
 from uuid import UUID, SafeUUID
 
@@ -23,20 +24,35 @@ def new_poll_number() -> int:
     return int.from_bytes(os.urandom(8)) & _NUMBER
 
 
+def lease_tokens(number: int, tids: Iterable[bytes]) -> list[UUID]:
+    """Without the checks of `UUID()`, which take longer than the rest of a lease, and without a call for every message."""
+    fixed, make, from_bytes, tokens = _FIXED | number, object.__new__, int.from_bytes, list[UUID]()
+    for tid in tids:
+        token = make(UUID)
+        _set_int(token, from_bytes(tid) << _TID_SHIFT | fixed)
+        _set_is_safe(token, _UNKNOWN)
+        tokens.append(token)
+    return tokens
+
+
 def lease_token(number: int, tid: bytes) -> UUID:
-    """Without the checks of `UUID()`, which take longer than the rest of a lease: this is done for every message."""
-    token = object.__new__(UUID)
-    _set_int(token, int.from_bytes(tid) << _TID_SHIFT | _FIXED | number)
-    _set_is_safe(token, _UNKNOWN)
-    return token
+    return lease_tokens(number, (tid,))[0]
+
+
+def poll_numbers(tokens: Iterable[UUID]) -> list[int]:
+    return [token.int & _NUMBER for token in tokens]
 
 
 def poll_number(token: UUID) -> int:
     return token.int & _NUMBER
 
 
+def row_tids(tokens: Iterable[UUID]) -> list[bytes]:
+    return [(token.int >> _TID_SHIFT).to_bytes(6) for token in tokens]
+
+
 def row_tid(token: UUID) -> bytes:
-    return (token.int >> _TID_SHIFT).to_bytes(6)
+    return row_tids((token,))[0]
 
 
 def tid_text(token: UUID) -> str:

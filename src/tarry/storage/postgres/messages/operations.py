@@ -23,7 +23,8 @@ from tarry.storage.postgres import copy_encoder
 from tarry.storage.postgres.arrays import FloatArray, TextArray
 from tarry.storage.postgres.messages import statements
 from tarry.storage.postgres.messages.cursor import HEAD, Cursor
-from tarry.storage.postgres.messages.lease_tokens import lease_token, new_poll_number, poll_number
+from tarry.storage.postgres.messages.depth import DepthBudget
+from tarry.storage.postgres.messages.lease_tokens import lease_tokens, new_poll_number, poll_number
 from tarry.storage.postgres.messages.statements import (
     NONE_SETTLED,
     Failed,
@@ -45,7 +46,7 @@ CHUNK = 5_000
 """Rows per statement: large enough to be cheap, small enough to stay in memory twice."""
 COPY_FROM = 2_000
 """From this many new messages on, COPY beats binding arrays."""
-_KEY = attrgetter("key")
+_KEY, _TID = attrgetter("key"), attrgetter("tid")
 _PRIORITY, _DUE = attrgetter("priority"), attrgetter("due_at", "version")
 _MOST_TOUCHES = 5
 """How often in a row a settle is tried again because of a concurrent touch."""
@@ -62,13 +63,14 @@ def _unless_locked(step: Op[R], otherwise: R, *, begun: bool = True) -> Op[R]:
         return otherwise
 
 
-def offer_many(queue: str, drafts: Sequence[Draft], now: datetime | None) -> Op[list[Outcome]]:
-    """Outcomes in the order given. More than one chunk needs a transaction around it, see `takes_several_steps`."""
-    if drafts and all(map(copy_encoder.is_copyable, drafts)):  # no key can be there twice
+def offer_many(queue: str, drafts: Sequence[Draft], now: datetime | None, *, fits: bool = True) -> Op[list[Outcome]]:
+    """Outcomes in the order given. More than one chunk needs a transaction around it, see `takes_several_steps`.
+    `fits`: see `depth`; the first statement decides."""
+    if drafts and all(map(copy_encoder.is_copyable, drafts)):  # no key can occur twice
         if len(drafts) >= COPY_FROM:
-            yield from _copy(drafts, queue, now)
+            yield from _copy(drafts, queue, now, fits=fits)
         else:
-            fresh = statements.offer_fresh(queue, drafts, now)
+            fresh = statements.offer_fresh(queue, drafts, now, fits=fits)
             fresh.decode((yield fresh))
         return [Outcome.CREATED] * len(drafts)
     decided: list[Outcome | None] = [None]
@@ -80,12 +82,15 @@ def offer_many(queue: str, drafts: Sequence[Draft], now: datetime | None) -> Op[
     ignored: set[str] = set()
     # Sorted as a whole, then cut: every writer takes its row locks in the same order, whatever the chunks.
     in_key_order = sorted(range(len(kept)), key=lambda i: kept[i].key)
-    versions = (yield from _reserved(queue, len(kept), now)) if len(kept) > CHUNK else None
+    versions = None
+    if len(kept) > CHUNK:
+        versions = (yield from statements.reserve(queue, len(kept), now, fits=fits).run()).versions
+        fits = True
     for start in range(0, len(in_key_order), CHUNK):
         indexes = in_key_order[start : start + CHUNK]
         chunk = [kept[i] for i in indexes]
         ranks = [i + 1 for i in indexes]
-        offer = statements.offer(queue, chunk, ranks, versions, now)
+        offer = statements.offer(queue, chunk, ranks, versions, now, fits=fits)
         stored = offer.decode((yield offer))
         if stored.created is not None:
             updated |= stored.updated
@@ -97,34 +102,62 @@ def offer_many(queue: str, drafts: Sequence[Draft], now: datetime | None) -> Op[
     ]
 
 
-def offer_again(queue: str, drafts: Sequence[Draft], now: datetime | None) -> Op[list[Outcome]]:
+def offer_within(queue: str, drafts: Sequence[Draft], now: datetime | None, budget: DepthBudget) -> Op[list[Outcome]]:
+    """Offer messages. Raises `QueueFull` if the queue has a limit, and they do not fit."""
+    try:
+        return (yield from offer_many(queue, drafts, now, fits=fits(queue, drafts, budget)))
+    except MissingQueue:
+        pass
+    return (yield from offer_counted(queue, drafts, now, budget))
+
+
+def fits(queue: str, drafts: Sequence[Draft], budget: DepthBudget) -> bool:
+    """Whether the messages may be offered without a count. Raises `QueueFull` if the queue was full a moment ago, and all
+    keys are new."""
+    if queue not in budget.queues:
+        return False
+    if all(draft.fresh for draft in drafts):
+        budget.require(queue)
+    return budget.take(queue, len(drafts))
+
+
+def offer_counted(queue: str, drafts: Sequence[Draft], now: datetime | None, budget: DepthBudget) -> Op[list[Outcome]]:
+    return counted_first(queue, drafts, budget, lambda: offer_many(queue, drafts, now))
+
+
+def counted_first(queue: str, drafts: Sequence[Draft], budget: DepthBudget, make: Callable[[], Op[R]]) -> Op[R]:
+    """Make an offer after a try that found no queue: it is missing, or has a limit."""
+    started = budget.timer()
+    counted = yield from statements.depth(queue, sorted(draft.key for draft in drafts if not draft.fresh)).run()
+    took_s, n = budget.timer() - started, len({draft.key for draft in drafts})
+    budget.counted(queue, n, counted.max_depth, counted.depth, counted.live, took_s=took_s)
+    return (yield from make())
+
+
+def offer_again(queue: str, drafts: Sequence[Draft], now: datetime | None, budget: DepthBudget) -> Op[list[Outcome]]:
     """After a try whose reply was lost, and which may have been stored. Under a key that was made for it no other caller can
-    have put anything: what is there now is ours, is left as it is, and was created."""
+    have put anything: a live message there is ours. It is left unchanged, and the outcome is created."""
     kept = [structs.replace(d, fresh=False, conflict=KEEP) if d.fresh else d for d in drafts]
     try:
-        outcomes = yield from offer_many(queue, kept, now)
+        outcomes = yield from offer_within(queue, kept, now, budget)
     except MissingQueue:
         # Renamed since the first try: that one, if it was stored, is in the renamed queue, and so must be the second.
         renamed = yield from queue_statements.current_name(queue).run()
         if renamed is None:
             raise
-        outcomes = yield from offer_many(renamed, kept, now)
+        outcomes = yield from offer_within(renamed, kept, now, budget)
     return [
         Outcome.CREATED if draft.fresh and outcome is Outcome.IGNORED else outcome
         for draft, outcome in zip(drafts, outcomes, strict=True)
     ]
 
 
-def _reserved(queue: str, n: int, now: datetime | None) -> Op[Sequence[int]]:
-    return (yield from statements.reserve(queue, n, now).run()).versions
-
-
 def takes_several_steps(drafts: Sequence[Draft]) -> bool:
     return len(drafts) >= min(COPY_FROM, CHUNK)
 
 
-def _copy(drafts: Sequence[Draft], queue: str, now: datetime | None) -> Op[None]:
-    reserved = yield from statements.reserve(queue, len(drafts), now).run()
+def _copy(drafts: Sequence[Draft], queue: str, now: datetime | None, *, fits: bool) -> Op[None]:
+    reserved = yield from statements.reserve(queue, len(drafts), now, fits=fits).run()
     yield from copy_encoder.copy_messages(drafts, reserved).run()
     if reserved.journal != "off":
         yield from copy_encoder.copy_events(drafts, reserved).run()
@@ -143,7 +176,7 @@ def poll(
     *,
     durable: bool,
 ) -> Op[list[Lease[P]]]:
-    """Up to n leases in order. What is exhausted or cannot be decoded is buried, and others take its place.
+    """Up to n leases in order. Messages that are exhausted or cannot be decoded are buried, and others take their places.
 
     A message whose decoder raised anything else has failed this attempt. The round that meets one is the last, so that a bug
     of a decoder costs one call at most n attempts, and not one of every message that waits.
@@ -200,8 +233,7 @@ def _judge(
     if not rows:
         return unfit
     rest = _rest_of_lease(type(rows[0]))
-    for row in rows:
-        token = lease_token(number, row.tid)
+    for row, token in zip(rows, lease_tokens(number, map(_TID, rows)), strict=True):
         if row.exhausted:
             unfit.append(Failed(LeaseId(row.key, token), reason="exhausted", lapsed=True))
             continue
@@ -247,7 +279,7 @@ class Settlement:
 
 
 def settle(how: Settlement, lease_ids: Sequence[LeaseId], *, begun: bool = False) -> Op[list[Settled]]:
-    """Run the statement, then find out for what it did not settle whether the message is gone or only the lease. `begun`: see
+    """Run the statement; then read whether the messages that it did not settle are gone, or their leases lost. `begun`: see
     `_unless_locked`."""
     if len(lease_ids) == 1:
         unsettled = yield from _settle_held(how, lease_ids, begun=begun)

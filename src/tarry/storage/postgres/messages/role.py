@@ -1,5 +1,7 @@
 """`MessagesRole` on PostgreSQL. `operations` has what takes more than one statement."""
 
+from __future__ import annotations
+
 import builtins
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -30,8 +32,9 @@ from tarry.core.settings import StoreSettings
 from tarry.storage.postgres.messages import operations as ops
 from tarry.storage.postgres.messages import statements
 from tarry.storage.postgres.messages.cursor import Cursor
-from tarry.storage.postgres.messages.statements import Failed, SettledKeys
-from tarry.storage.postgres.operation import GroupItem, PostgresOperation, PostgresRole, in_known_queue
+from tarry.storage.postgres.messages.depth import DepthBudget
+from tarry.storage.postgres.messages.statements import Failed, MissingQueue, SettledKeys
+from tarry.storage.postgres.operation import GroupItem, PostgresOperation, PostgresRole, operation
 from tarry.storage.postgres.statement import Op, Statement
 
 P = TypeVar("P")
@@ -43,9 +46,12 @@ _FIRST = itemgetter(0)
 
 
 class PostgresMessages(PostgresRole):
-    def __init__(self, clock: Clock, settings: StoreSettings, poll_timer: Callable[[], float]) -> None:
+    def __init__(
+        self, clock: Clock, settings: StoreSettings, poll_timer: Callable[[], float], budget: DepthBudget
+    ) -> None:
         super().__init__(clock, settings)
         self._poll_timer = poll_timer
+        self._budget = budget
         self._cursors: dict[tuple[str, str | None], Cursor] = {}
 
     def offer(self, queue: str, draft: Draft) -> PostgresOperation[Outcome]:
@@ -72,11 +78,29 @@ class PostgresMessages(PostgresRole):
 
         def start(own: bool) -> Op[R]:  # noqa: FBT001
             nonlocal tries
-            offer = ops.offer_again if tries else ops.offer_many
             tries += 1
-            return self._creating(queue, own, lambda now: offer(queue, drafts, now), result)
+            if tries == 1:
+                return self._offered_first(queue, drafts, result, own)
+            return self._creating(queue, own, lambda now: ops.offer_again(queue, drafts, now, self._budget), result)
 
         return start
+
+    def _offered_first(
+        self,
+        queue: str,
+        drafts: Sequence[Draft],
+        result: Callable[[builtins.list[Outcome]], R],
+        own: bool,  # noqa: FBT001
+    ) -> Op[R]:
+        budget = self._budget
+        fits = queue in budget.queues and ops.fits(queue, drafts, budget)
+        try:
+            return result((yield from ops.offer_many(queue, drafts, self._now, fits=fits)))
+        except MissingQueue:
+            pass  # or it has a limit
+        return (
+            yield from self._creating(queue, own, lambda now: ops.offer_counted(queue, drafts, now, budget), result)
+        )
 
     def poll(
         self, queue: str, n: int, decode: Decode[P], options: PollOptions = DEFAULT_POLL
@@ -112,7 +136,7 @@ class PostgresMessages(PostgresRole):
     def nack(
         self, queue: str, failures: Sequence[Failure], *, retry: Retry | None = None
     ) -> PostgresOperation[SettledList]:
-        failed = {f.lease_id: Failed(f.lease_id, _clipped(f.error), f.after) for f in reversed(failures)}
+        failed = {f.lease_id: Failed(f.lease_id, _clipped(f.error), f.after, f.due_at) for f in reversed(failures)}
         return self._settle(
             "nack",
             queue,
@@ -153,42 +177,42 @@ class PostgresMessages(PostgresRole):
     def _settle(
         self, verb: str, queue: str, lease_ids: Sequence[LeaseId], statement: ops.SettleStatement
     ) -> PostgresOperation[SettledList]:
-        def settle() -> Op[SettledList]:
-            return ops.settle(ops.Settlement(verb, queue, self._clock.pinned(), statement), lease_ids)
+        return PostgresOperation(
+            lambda own: ops.settle(ops.Settlement(verb, queue, self._now, statement), lease_ids),
+            atomic=len(lease_ids) > ops.CHUNK,
+        )
 
-        return PostgresOperation(lambda own: in_known_queue(settle), atomic=len(lease_ids) > ops.CHUNK)
-
+    @operation()
     def bury_by_key(
         self, queue: str, key: str, *, error: str | None = None, version: int | None = None, force: bool = False
-    ) -> PostgresOperation[Edited]:
-        return self._in_queue(lambda now: ops.bury_by_key(queue, key, error, version, now, force=force))
+    ) -> Op[Edited]:
+        return ops.bury_by_key(queue, key, error, version, self._now, force=force)
 
-    def edit(
-        self, queue: str, key: str, edit: Edit, *, version: int | None = None, force: bool = False
-    ) -> PostgresOperation[Edited]:
-        return self._in_queue(lambda now: ops.edit(queue, key, edit, version, now, force=force))
+    @operation()
+    def edit(self, queue: str, key: str, edit: Edit, *, version: int | None = None, force: bool = False) -> Op[Edited]:
+        return ops.edit(queue, key, edit, version, self._now, force=force)
 
-    def drop(
-        self, queue: str, key: str, *, version: int | None = None, unless_leased: bool = False
-    ) -> PostgresOperation[bool]:
-        return self._in_queue(lambda now: statements.drop(queue, key, version, now, unless_leased=unless_leased).run())
+    @operation()
+    def drop(self, queue: str, key: str, *, version: int | None = None, unless_leased: bool = False) -> Op[bool]:
+        return statements.drop(queue, key, version, self._now, unless_leased=unless_leased).run()
 
-    def purge(self, queue: str) -> PostgresOperation[int]:
-        return self._in_queue(lambda now: statements.purge(queue, now).run(), atomic=True)
+    @operation(atomic=True)
+    def purge(self, queue: str) -> Op[int]:
+        return statements.purge(queue, self._now).run()
 
-    def read(self, queue: str, key: str) -> PostgresOperation[StoredMessage[bytes] | None]:
-        return self._in_queue(lambda now: statements.read(queue, key, now).run())
+    @operation()
+    def read(self, queue: str, key: str) -> Op[StoredMessage[bytes] | None]:
+        return statements.read(queue, key, self._now).run()
 
-    def contains(self, queue: str, key: str) -> PostgresOperation[bool]:
-        def is_live(now: datetime | None) -> Op[bool]:
-            return (yield from statements.read(queue, key, now).run()) is not None
+    @operation()
+    def contains(self, queue: str, key: str) -> Op[bool]:
+        return (yield from statements.read(queue, key, self._now).run()) is not None
 
-        return self._in_queue(is_live)
-
+    @operation()
     def list(
         self, queue: str, *, state: State | None = None, limit: int = 100, filter: Filter = EVERYTHING
-    ) -> PostgresOperation[builtins.list[StoredMessage[bytes]]]:
-        return self._in_queue(lambda now: statements.messages(queue, state, limit, filter, now).run())
+    ) -> Op[builtins.list[StoredMessage[bytes]]]:
+        return statements.messages(queue, state, limit, filter, self._now).run()
 
 
 def _ack(queue: str, lease_ids: Sequence[LeaseId], now: datetime | None, again: bool) -> Statement[SettledKeys]:  # noqa: FBT001

@@ -1,5 +1,7 @@
 """Statements of messages: parameters in, values out."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,7 +36,7 @@ from tarry.storage.postgres.arrays import (
     TimestampArray,
 )
 from tarry.storage.postgres.copy_encoder import Reserved
-from tarry.storage.postgres.messages.lease_tokens import poll_number, row_tid, tid_text
+from tarry.storage.postgres.messages.lease_tokens import poll_number, poll_numbers, row_tids, tid_text
 from tarry.storage.postgres.statement import Row, Statement, bind, sql, value
 
 T = TypeVar("T")
@@ -92,6 +94,7 @@ class Failed:
     lease_id: LeaseId
     error: str | None = None
     after: timedelta | None = None
+    due_at: datetime | None = None
     reason: str | None = None
     lapsed: bool = False
 
@@ -104,18 +107,25 @@ class Stored(NamedTuple):
 
 
 def offer(
-    queue: str, drafts: Sequence[Draft], ranks: Sequence[int], versions: Sequence[int] | None, now: datetime | None
+    queue: str,
+    drafts: Sequence[Draft],
+    ranks: Sequence[int],
+    versions: Sequence[int] | None,
+    now: datetime | None,
+    *,
+    fits: bool = True,
 ) -> Statement[Stored]:
-    """Drafts sorted by key, each key once; the draft of rank 1 gets the first version (of those given, or new ones)."""
+    """Drafts sorted by key, each key once; the draft of rank 1 gets the first version (of those given, or new ones).
+    `fits`: see `depth`."""
     if len(drafts) == 1:
         draft, extra = drafts[0], _extra(drafts[0])
-        values = _single(queue, draft, now)
+        values = _single(queue, draft, now, fits=fits)
         values["ranks"] = 1
         values["conflicts"] = CONFLICT_CODES[draft.conflict.rule]
         values["types"] = draft.type
         values["extras"] = None if extra is None else extra.decode()
         return Statement(sql("messages/offer:one"), values, lambda rows: _stored_one(queue, rows))
-    params = _many(queue, drafts, now)
+    params = _many(queue, drafts, now, fits=fits)
     params["ranks"] = IntArray(ranks)
     params["versions"] = None if versions is None else BigintArray(versions)
     params["conflicts"] = SmallintArray([CONFLICT_CODES[d.conflict.rule] for d in drafts])
@@ -131,21 +141,22 @@ def offer(
     return Statement(sql("messages/offer"), params, decode)
 
 
-def offer_fresh(queue: str, drafts: Sequence[Draft], now: datetime | None) -> Statement[None]:
+def offer_fresh(queue: str, drafts: Sequence[Draft], now: datetime | None, *, fits: bool = True) -> Statement[None]:
     """Drafts with new keys and without options, see `copy_encoder.is_copyable`; in the order given."""
 
     def decode(rows: list[Row]) -> None:
         known(queue, rows)
 
     if len(drafts) == 1:
-        return Statement(sql("messages/offer_fresh:one"), _single(queue, drafts[0], now), decode)
-    return Statement(sql("messages/offer_fresh"), _many(queue, drafts, now), decode)
+        return Statement(sql("messages/offer_fresh:one"), _single(queue, drafts[0], now, fits=fits), decode)
+    return Statement(sql("messages/offer_fresh"), _many(queue, drafts, now, fits=fits), decode)
 
 
-def _single(queue: str, draft: Draft, now: datetime | None) -> dict[str, Any]:
+def _single(queue: str, draft: Draft, now: datetime | None, *, fits: bool) -> dict[str, Any]:
     """The parameters of an offer of one message: values, where those of many are arrays."""
     return {
         "queue": queue,
+        "fits": fits,
         "now": now,
         "keys": draft.key,
         "payloads": draft.payload,
@@ -156,9 +167,10 @@ def _single(queue: str, draft: Draft, now: datetime | None) -> dict[str, Any]:
     }
 
 
-def _many(queue: str, drafts: Sequence[Draft], now: datetime | None) -> dict[str, Any]:
+def _many(queue: str, drafts: Sequence[Draft], now: datetime | None, *, fits: bool) -> dict[str, Any]:
     return {
         "queue": queue,
+        "fits": fits,
         "now": now,
         "keys": TextArray([d.key for d in drafts]),
         "payloads": ByteaArray([d.payload for d in drafts]),
@@ -179,8 +191,16 @@ def _stored_one(queue: str, rows: list[Row]) -> Stored:
     return Stored(None) if row.n else Stored(frozenset(), frozenset(row.updated or ()))
 
 
-def reserve(queue: str, n: int, now: datetime | None) -> Statement[Reserved]:
-    return bind("messages/reserve", lambda rows: Reserved(**known(queue, rows)[0]._asdict()), queue=queue, n=n, now=now)
+def reserve(queue: str, n: int, now: datetime | None, *, fits: bool = True) -> Statement[Reserved]:
+    def decode(rows: list[Row]) -> Reserved:
+        return Reserved(**known(queue, rows)[0]._asdict())
+
+    return bind("messages/reserve", decode, queue=queue, n=n, now=now, fits=fits)
+
+
+def depth(queue: str, keys: Sequence[str]) -> Statement[Row]:
+    """`max_depth`, `depth` and how many of the keys are `live`."""
+    return bind("messages/depth", lambda rows: known(queue, rows)[0], queue=queue, keys=TextArray(keys))
 
 
 def poll(
@@ -242,7 +262,7 @@ def ack(
     params = {"queue": queue, "now": now, **_held(lease_ids)}
     if by_key:
         return Statement(sql("messages/ack_by_key"), params, _settling(queue))
-    params["tids"] = TidArray([row_tid(h.token) for h in lease_ids])
+    params["tids"] = TidArray(row_tids([h.token for h in lease_ids]))
     return Statement(sql("messages/ack"), params, _settling(queue))
 
 
@@ -272,6 +292,7 @@ def nack(
         "now": now,
         **_held([f.lease_id for f in failures]),
         "errors": TextArray([f.error for f in failures]),
+        "due_ats": TimestampArray([f.due_at for f in failures]),
         "after_s": FloatArray([seconds(f.after) for f in failures]),
         "reasons": TextArray([f.reason for f in failures]),
         "lapsed": BooleanArray([f.lapsed for f in failures]),
@@ -393,7 +414,7 @@ def known_value(queue: str) -> Callable[[list[Row]], Any]:
 def _held(lease_ids: Sequence[LeaseId]) -> dict[str, Any]:
     return {
         "keys": TextArray([h.key for h in lease_ids]),
-        "tokens": BigintArray([poll_number(h.token) for h in lease_ids]),
+        "tokens": BigintArray(poll_numbers([h.token for h in lease_ids])),
     }
 
 

@@ -22,6 +22,9 @@ create table tarry.queue (
     journal tarry.journal_level not null,
     retention_for interval not null,
     target_lag_for interval not null,
+    max_depth int check (max_depth >= 1),
+    description text,
+    handler_max_attempts int,
     paused_at timestamptz,
     paused_reason text,
     created_at timestamptz not null,
@@ -252,12 +255,14 @@ create function tarry.journal_is_lost(of_branch bigint, at_lsn pg_lsn) returns b
     end
 $$;
 
--- Detail of an event with a payload: what is needed to decode and to route it. Without its content type a text "17" would be
--- replayed as a number, and without its type no handler would poll it. Null if there is none.
-create function tarry.detail(type text, content_type text, headers jsonb) returns jsonb
-language sql immutable parallel safe as $$
-    select nullif(
-        jsonb_strip_nulls(jsonb_build_object('type', type, 'content_type', content_type, 'headers', headers)), '{}')
+-- Detail of an event: the type, and with a payload what is needed to decode and to route it. Without its content type a text "17"
+-- would be replayed as a number, and without its type no handler would poll it. Null if there is none. Stable, as jsonb_build_object
+-- is: else PostgreSQL would not inline it, and call it for every offer.
+create function tarry.detail(has_payload boolean, type text, content_type text, headers jsonb) returns jsonb
+language sql stable parallel safe as $$
+    select case when has_payload then nullif(
+            jsonb_strip_nulls(jsonb_build_object('type', type, 'content_type', content_type, 'headers', headers)), '{}')
+        when type is not null then jsonb_build_object('type', type) end
 $$;
 
 -- The state of a live message, as `live_state` of the core computes it.
@@ -693,36 +698,6 @@ create table tarry.consumer_hour (
     primary key (queue_id, hour, consumer)
 );
 
--- Versions that have ended, of the last days; all of them are in the lake, and the live ones in `message`.
-create table tarry.message_fact (
-    queue_id int not null,
-    version bigint not null,
-    settled_at timestamptz not null,
-    offered_at timestamptz,
-    due_at timestamptz,
-    first_leased_at timestamptz,
-    origin bigint,
-    last_id bigint not null,
-    wait_s float8,
-    processing_s float8 not null,
-    size int,
-    attempts int not null,
-    redeliveries int not null,
-    releases int not null,
-    priority smallint,
-    queue text not null,
-    outcome text not null
-        check (outcome in ('done', 'dead', 'dropped', 'superseded', 'redriven', 'unknown')),
-    reason text,
-    key text collate "C" not null,
-    consumer text,
-    last_error text,
-    run_id bigint not null,
-    fresh_at timestamptz not null,
-    primary key (queue_id, version)
-);
-create index message_fact_end on tarry.message_fact (queue_id, settled_at);
-
 create table tarry.forecast (
     queue_id int primary key,
     queue text not null,
@@ -752,40 +727,26 @@ create table tarry.forecast_minute (
     primary key (queue_id, minute)
 );
 
--- How much of an archive has been traced: everything visible in `snapshot`. `run_id` names the directory of the versions
--- that were open then.
-create table tarry.trace_head (
-    lake text primary key,
-    position bigint not null,
+-- How far the derived tables of a lake have come: the last completed round, and the one that was planned before anything of
+-- it was written. A round has the events that are visible in its snapshot and not in that of the round before.
+create table tarry.lake_round (
+    lake text not null,
+    number bigint not null,
+    position bigint not null,  -- in the chain of batches
     snapshot text not null,
     system_id text not null,
-    run_id bigint not null,
-    traced_at timestamptz not null
+    is_done boolean not null default false,
+    done_at timestamptz,
+    primary key (lake, number)
 );
--- The directories that hold what was traced. Whatever else lies there does not exist.
-create table tarry.trace_part (
+create unique index lake_round_planned on tarry.lake_round (lake) where not is_done;
+-- Live and dead messages of a queue after the last completed round.
+create table tarry.queue_level (
     lake text not null,
-    kind text not null check (kind in ('events', 'facts')),
-    day date not null,
-    run_id bigint not null,
-    rows bigint not null,
-    primary key (lake, kind, day, run_id)
-);
--- Up to which run of the tracing each job has worked.
-create table tarry.trace_reader (
-    lake text not null,
-    job text not null,
-    run_id bigint not null,
-    primary key (lake, job)
-);
--- By how many the live and the dead of a queue grew in a day: the sum over the days before is where a day begins.
-create table tarry.queue_day (
-    lake text not null,
-    day date not null,
     queue_id int not null,
-    net bigint not null,
-    dead_net bigint not null,
-    primary key (lake, day, queue_id)
+    depth bigint not null,
+    dead bigint not null,
+    primary key (lake, queue_id)
 );
 
 -- For reading with SQL: with the current name of the queue.
@@ -793,8 +754,6 @@ create view tarry.metrics as
     select q.name as queue_name, m.* from tarry.metric_minute m left join tarry.queue q on q.id = m.queue_id;
 create view tarry.consumers as
     select q.name as queue_name, c.* from tarry.consumer_hour c left join tarry.queue q on q.id = c.queue_id;
-create view tarry.facts as
-    select q.name as queue_name, f.* from tarry.message_fact f left join tarry.queue q on q.id = f.queue_id;
 create view tarry.forecasts as
     select q.name as queue_name, f.* from tarry.forecast f left join tarry.queue q on q.id = f.queue_id;
 
@@ -871,7 +830,8 @@ create table tarry.rollup_head (
 ) with (fillfactor = 50);
 insert into tarry.rollup_head (snapshot, at) values (pg_current_snapshot(), clock_timestamp());
 
--- Each event counts in one slice of every width, so that a week needs no more rows than an hour.
+-- Each event counts in one slice of every width, so that a week needs no more rows than an hour; and in one of queue 0, which has
+-- the sums over all queues.
 create table tarry.rollup (
     width int not null,  -- seconds: 10, 60, 600, 3600
     start_at timestamptz not null,
@@ -886,18 +846,20 @@ create table tarry.rollup (
     removed int not null,
     live_delta int not null,  -- by how many live messages became more
     dead_delta int not null,
+    last_xid bigint,  -- the last transaction that has events of the slice: where the journal is read from
     primary key (width, start_at, queue)
 ) with (fillfactor = 50);
 
--- How long first deliveries were late, and how long attempts took: bucket b has durations up to 2^(b/4) milliseconds.
+-- How long first deliveries were late, and how long attempts took: n[i] durations in bucket buckets[i], in ascending order; bucket b
+-- has durations up to 2^(b/4) milliseconds. Queue 0 has the sums over all queues.
 create table tarry.rollup_time (
     width int not null,
     start_at timestamptz not null,
     queue int not null,
     measure text not null check (measure in ('lag', 'work')),
-    bucket smallint not null,
-    n int not null,
-    primary key (width, start_at, queue, measure, bucket)
+    buckets smallint[] not null,
+    n int[] not null,
+    primary key (width, start_at, queue, measure)
 ) with (fillfactor = 50);
 
 create table tarry.rollup_consumer (

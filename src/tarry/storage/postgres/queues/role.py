@@ -7,40 +7,34 @@ from tarry.core.limits import check_queue_name
 from tarry.core.messages.model import Counts
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.storage.postgres.messages import statements as message_statements
-from tarry.storage.postgres.operation import PostgresOperation, PostgresRole
+from tarry.storage.postgres.operation import PostgresOperation, PostgresRole, operation
 from tarry.storage.postgres.queues import statements
 from tarry.storage.postgres.queues.statements import info_of
 from tarry.storage.postgres.statement import Op, bind, each, first, value, value_or_none
 
 
 class PostgresQueues(PostgresRole):
-    def create(self, name: str, settings: QueueSettings, *, exist_ok: bool) -> PostgresOperation[QueueInfo]:
-        def steps(now: datetime | None) -> Op[QueueInfo]:
-            created = yield from statements.create(check_queue_name(name), settings, now).run()
-            if created is not None:
-                return created
-            if not exist_ok:
-                raise InvalidState(
-                    f"a queue named {name!r} exists already", hint=f"look at it: tarry queue show {name}"
-                )
-            return (yield from statements.info(name).run())
-
-        return self._steps(steps)
+    @operation()
+    def create(self, name: str, settings: QueueSettings, *, exist_ok: bool) -> Op[QueueInfo]:
+        created = yield from statements.create(check_queue_name(name), settings, self._now).run()
+        if created is not None:
+            return created
+        if not exist_ok:
+            raise InvalidState(f"a queue named {name!r} exists already", hint=f"look at it: tarry queue show {name}")
+        return (yield from statements.info(name).run())
 
     def edit(self, name: str, settings: QueueSettings, *, only: frozenset[str]) -> PostgresOperation[QueueInfo]:
         params = statements.settings_params(settings)
         return self._sql("queues/edit", statements.known_info(name), name=name, only=sorted(only), **params)
 
-    def rename(self, name: str, new_name: str) -> PostgresOperation[QueueInfo]:
-        def steps(now: datetime | None) -> Op[QueueInfo]:
-            names = {"name": name, "new_name": check_queue_name(new_name)}
-            renamed = yield from bind("queues/rename", first(info_of), **names, now=now).run()
-            if renamed is not None:
-                return renamed
-            yield from statements.info(name).run()
-            raise InvalidState(f"{name!r} cannot become {new_name!r}: a queue of that name exists")
-
-        return self._steps(steps)
+    @operation()
+    def rename(self, name: str, new_name: str) -> Op[QueueInfo]:
+        names = {"name": name, "new_name": check_queue_name(new_name)}
+        renamed = yield from bind("queues/rename", first(info_of), **names, now=self._now).run()
+        if renamed is not None:
+            return renamed
+        yield from statements.info(name).run()
+        raise InvalidState(f"{name!r} cannot become {new_name!r}: a queue of that name exists")
 
     def delete(self, name: str, *, force: bool) -> PostgresOperation[None]:
         """Locks out writers while it looks, so that no message can be offered to a queue that is being deleted.
@@ -52,7 +46,7 @@ class PostgresQueues(PostgresRole):
 
         def start(own: bool) -> Op[None]:  # noqa: FBT001
             nonlocal leftovers_of
-            now = self._clock.pinned()
+            now = self._now
             yield from bind("queues/lock_timeout").run()
             yield from bind("queues/lock_writers").run()
             is_empty = yield from bind("queues/is_empty", value_or_none, name=name).run()
@@ -72,7 +66,7 @@ class PostgresQueues(PostgresRole):
         def remove(own: bool) -> Op[int]:  # noqa: FBT001
             if leftovers_of is None:
                 return 0
-            return (yield from statements.remove_leftovers(leftovers_of, self._clock.pinned()).run())
+            return (yield from statements.remove_leftovers(leftovers_of, self._now).run())
 
         return PostgresOperation(start, atomic=True, then=PostgresOperation(remove))
 
@@ -82,8 +76,9 @@ class PostgresQueues(PostgresRole):
     def infos(self) -> PostgresOperation[list[QueueInfo]]:
         return self._sql("queues/info", each(info_of), name=None)
 
-    def counts(self, name: str, *, limit: int = 10_000) -> PostgresOperation[Counts]:
-        return self._in_queue(lambda now: message_statements.counts(name, limit, now).run())
+    @operation()
+    def counts(self, name: str, *, limit: int = 10_000) -> Op[Counts]:
+        return message_statements.counts(name, limit, self._now).run()
 
     def pause(self, name: str, *, reason: str | None = None) -> PostgresOperation[QueueInfo]:
         return self._pause(name, paused=True, reason=reason)
@@ -91,13 +86,11 @@ class PostgresQueues(PostgresRole):
     def resume(self, name: str) -> PostgresOperation[QueueInfo]:
         return self._pause(name, paused=False, reason=None)
 
-    def _pause(self, name: str, *, paused: bool, reason: str | None) -> PostgresOperation[QueueInfo]:
-        def steps(now: datetime | None) -> Op[QueueInfo]:
-            pause = bind("queues/pause", first(info_of), name=name, paused=paused, reason=reason, now=now)
-            changed = yield from pause.run()
-            return changed if changed is not None else (yield from statements.info(name).run())
-
-        return self._steps(steps)
+    @operation()
+    def _pause(self, name: str, *, paused: bool, reason: str | None) -> Op[QueueInfo]:
+        pause = bind("queues/pause", first(info_of), name=name, paused=paused, reason=reason, now=self._now)
+        changed = yield from pause.run()
+        return changed if changed is not None else (yield from statements.info(name).run())
 
     def now(self) -> PostgresOperation[datetime]:
         return self._sql("queues/now", value)

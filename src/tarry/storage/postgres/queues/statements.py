@@ -53,8 +53,10 @@ def info_of(row: Row) -> QueueInfo:
     settings = QueueSettings(
         lease_for=row.lease_for, max_attempts=row.max_attempts, retry=retry_of(row.retry),
         journal=JournalLevel(row.journal), retention_for=row.retention_for, target_lag_for=row.target_lag_for,
+        max_depth=row.max_depth, description=row.description,
+        handler_max_attempts=row.handler_max_attempts,
     )  # fmt: skip
     return QueueInfo(
-        name=row.name, settings=settings, created_at=row.created_at, paused_at=row.paused_at,
-        paused_reason=row.paused_reason,
+        name=row.name, settings=settings, created_at=row.created_at, updated_at=row.updated_at,
+        paused_at=row.paused_at, paused_reason=row.paused_reason,
     )  # fmt: skip

@@ -1,11 +1,12 @@
 """`RollupsRole` on PostgreSQL."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from tarry.core.cron.model import DueCount, TickRecord
 from tarry.core.dead_letters.redrive import RedriveOutcome
+from tarry.core.messages.model import Counted, Counts
 from tarry.core.rollups.model import (
     DUE_COUNTED,
     LEAST_DUE_COUNTED,
@@ -16,54 +17,42 @@ from tarry.core.rollups.model import (
     Measure,
     QueueSlice,
     RolledUp,
+    RollupWindow,
     Standing,
     TimeBucket,
 )
 from tarry.storage.postgres.arrays import TextArray
 from tarry.storage.postgres.cron.statements import record
+from tarry.storage.postgres.journal.bounds import unseen
+from tarry.storage.postgres.journal.statements import prefer_bitmap_scans
 from tarry.storage.postgres.messages.statements import possible, storable
 from tarry.storage.postgres.operation import PostgresOperation, PostgresRole
-from tarry.storage.postgres.rollups import statements
-from tarry.storage.postgres.statement import each, made, value
+from tarry.storage.postgres.statement import Op, Row, bind, each, made, value
+
+WINDOW = 50_000
+"""Transactions that are added at once."""
 
 
 class PostgresRollups(PostgresRole):
     def roll_up(self) -> PostgresOperation[RolledUp]:
-        return PostgresOperation(lambda own: statements.roll_up(), atomic=True)
+        return PostgresOperation(lambda own: _roll_up(), atomic=True)
 
     def slices(
-        self,
-        width: timedelta,
-        since: datetime,
-        until: datetime,
-        *,
-        queue: str | None = None,
-        sum_of: Sequence[str] | None = None,
+        self, window: RollupWindow, *, sum_of: Sequence[str] | None = None
     ) -> PostgresOperation[list[QueueSlice]]:
-        window = _window(width, since, until, queue) | {"sum_of": _names(sum_of)}
-        return self._sql("rollups/slices", each(made(QueueSlice)), **window)
+        return self._sql("rollups/slices", each(made(QueueSlice)), **_params(window), sum_of=_names(sum_of))
 
     def times(
-        self,
-        measure: Measure,
-        width: timedelta,
-        since: datetime,
-        until: datetime,
-        *,
-        queue: str | None = None,
-        sum_of: Sequence[str] | None = None,
-        whole: bool = False,
+        self, measure: Measure, window: RollupWindow, *, sum_of: Sequence[str] | None = None, whole: bool = False
     ) -> PostgresOperation[list[TimeBucket]]:
-        window = _window(width, since, until, queue) | {"sum_of": _names(sum_of), "whole": whole}
-        return self._sql("rollups/times", each(made(TimeBucket)), measure=measure.value, **window)
+        what = {"measure": measure.value, "sum_of": _names(sum_of), "whole": whole}
+        return self._sql("rollups/times", each(made(TimeBucket)), **_params(window), **what)
 
-    def consumers(
-        self, width: timedelta, since: datetime, until: datetime, *, queue: str | None = None
-    ) -> PostgresOperation[list[ConsumerSlice]]:
-        return self._sql("rollups/consumers", each(made(ConsumerSlice)), **_window(width, since, until, queue))
+    def consumers(self, window: RollupWindow) -> PostgresOperation[list[ConsumerSlice]]:
+        return self._sql("rollups/consumers", each(made(ConsumerSlice)), **_params(window))
 
     def standings(self, *, limit: int = 1_000, queue: str | None = None) -> PostgresOperation[list[Standing]]:
-        return self._sql("rollups/standings", statements.standings(limit), limit=storable(limit), queue=queue)
+        return self._sql("rollups/standings", _standings(limit), limit=storable(limit), queue=queue)
 
     def due_ahead(
         self, since: datetime, until: datetime, every: timedelta, *, queue: str | None = None, limit: int = DUE_COUNTED
@@ -75,11 +64,11 @@ class PostgresRollups(PostgresRole):
     def deaths(
         self, queue: str, width: timedelta, since: datetime, until: datetime, *, limit: int = 5_000
     ) -> PostgresOperation[list[DeathSlice]]:
-        window = _window(width, since, until, queue) | {"limit": storable(limit)}
-        return self._sql("rollups/deaths", each(statements.death_slice), **window)
+        params = _params(RollupWindow(width, since, until, queue)) | {"limit": storable(limit)}
+        return self._sql("rollups/deaths", each(_death_slice), **params)
 
     def redrive_outcome(self, job: int, *, limit: int = 10_000) -> PostgresOperation[RedriveOutcome]:
-        return self._sql("rollups/redrive_outcome", statements.outcome(limit), job=possible(job), limit=storable(limit))
+        return self._sql("rollups/redrive_outcome", _outcome(limit), job=possible(job), limit=storable(limit))
 
     def recent_ticks(
         self, schedules: Sequence[str], until: datetime, *, limit: int
@@ -97,5 +86,65 @@ def _names(queues: Sequence[str] | None) -> TextArray | None:
     return None if queues is None else TextArray(queues)
 
 
-def _window(width: timedelta, since: datetime, until: datetime, queue: str | None) -> dict[str, Any]:
-    return {"width": int(width.total_seconds()), "since": since, "until": until, "queue": queue, "limit": MOST_ROWS}
+def _params(window: RollupWindow) -> dict[str, Any]:
+    return window._asdict() | {"width": int(window.width.total_seconds()), "limit": MOST_ROWS}
+
+
+def _roll_up() -> Op[RolledUp]:
+    """In a transaction of its own: the head is locked until its end."""
+    yield from prefer_bitmap_scans().run()
+    heads = yield from bind("rollups/lock_head", list[Row]).run()
+    if not heads:
+        return RolledUp(0, complete=True)
+    head = heads[0]
+    next_xid = int(head.snapshot.split(":")[1])
+    first_running, current_end, _ = head.current.split(":")
+    if next_xid > int(current_end):
+        yield from bind("rollups/restart").run()
+        return RolledUp(0, complete=True)
+    end = next_xid + WINDOW
+    is_whole = int(first_running) < end  # below the first that runs, all transactions have ended
+    until, end_xid = (None, None) if is_whole else (f"{end}:{end}:", end)
+    window = {"since": head.snapshot, "until": until, "end_xid": end_xid, **unseen(head.snapshot)}
+    events = yield from bind("rollups/add", value, **window).run()
+    return RolledUp(events, complete=is_whole)
+
+
+def _standings(limit: int) -> Callable[[list[Row]], list[Standing]]:
+    def counted(n: int, scanned: int) -> Counted:
+        return Counted(n, scanned >= limit)
+
+    def decode(rows: list[Row]) -> list[Standing]:
+        return [
+            Standing(
+                queue=row.queue,
+                counts=Counts(
+                    delayed=counted(row.later - row.later_held, row.later),
+                    ready=counted(row.due - row.due_held, row.due),
+                    leased=counted(row.due_held + row.later_held, max(row.due, row.later)),
+                    dead=counted(row.dead, row.dead),
+                    lag_for=row.lag,
+                ),
+                waiting=row.waiting,
+                live_total=row.live_total,
+                dead_total=row.dead_total,
+            )
+            for row in rows
+        ]
+
+    return decode
+
+
+def _death_slice(row: Row) -> DeathSlice:
+    return DeathSlice(**row._asdict() | {"consumers": tuple(row.consumers)})
+
+
+def _outcome(limit: int) -> Callable[[list[Row]], RedriveOutcome]:
+    def decode(rows: list[Row]) -> RedriveOutcome:
+        if not rows:
+            return RedriveOutcome(Counted(0), Counted(0))
+        row = rows[0]
+        again = Counted(row.died_again, row.walked_dead >= limit)
+        return RedriveOutcome(again, Counted(row.live, row.walked_live >= limit))
+
+    return decode

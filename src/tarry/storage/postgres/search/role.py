@@ -37,7 +37,7 @@ class PostgresSearch(PostgresRole):
             params |= _from(after) | {"first_key": first, "end_key": end, "walk": WALK, "limit": storable(limit)}
             return self._sql("search/by_key", _page_of(WALK), **params)
         share = max(_LEAST_WALK, STEP // max(1, len(queues)))
-        return self._steps(lambda now: _scan({"now": now, **params}, storable(limit), after, share))
+        return PostgresOperation(lambda own: _scan({"now": self._now, **params}, storable(limit), after, share))
 
     def journal_since(self) -> PostgresOperation[datetime | None]:
         return self._sql("search/journal_since", value)
@@ -70,8 +70,8 @@ class PostgresSearch(PostgresRole):
 
 
 def _scan(params: dict[str, Any], limit: int, after: MessagePosition | None, share: int) -> Op[SearchPage]:
-    """Statement by statement, each of which goes on at the horizon of the one before, until the page is full or enough was
-    scanned: a statement is short, whatever the page is."""
+    """Several short statements, each of which continues at the horizon of the one before, until the page is full or enough
+    messages were scanned."""
     messages: list[StoredMessage[bytes]] = []
     matched = scanned = 0
     while True:

@@ -61,7 +61,9 @@ def _response_params(responses: Sequence[tuple[IdempotencyKey, StoredResponse]])
 _OUTCOMES = (Outcome.CREATED, Outcome.UPDATED, Outcome.IGNORED)
 
 
-def offer_new(queue: str, items: Sequence[IdempotentOffer], now: datetime | None) -> Op[list[StoredResponse | None]]:
+def offer_new(
+    queue: str, items: Sequence[IdempotentOffer], now: datetime | None, *, fits: bool
+) -> Op[list[StoredResponse | None]]:
     """Offer and store the responses in one statement, which fails if a request has a response already or is sent twice
     (`errors.translated`). Each key of a message once, and fewer than are copied.
 
@@ -69,7 +71,7 @@ def offer_new(queue: str, items: Sequence[IdempotentOffer], now: datetime | None
     all_fresh = all(item.draft.fresh for item in items)
     outcomes = _OUTCOMES[:1] if all_fresh else _OUTCOMES
     shown = [{outcome: item.show(outcome) for outcome in outcomes} for item in items]
-    steps = ops.offer_many(queue, [item.draft for item in items], now)
+    steps = ops.offer_many(queue, [item.draft for item in items], now, fits=fits)
     offer: Any = next(steps)
     params = {
         **offer.params,
@@ -100,11 +102,13 @@ def _keeping_responses(offer: LiteralString, all_fresh: bool) -> LiteralString: 
 
 def expire(older_than: timedelta, limit: int, leadership: Leadership | None, now: datetime | None) -> Statement[int]:
     older_than_s, limit = older_than.total_seconds(), storable(limit)
-    return bind("security/idempotency_expire", value, older_than=older_than_s, limit=limit, **fenced(leadership, now))
+    return bind(
+        "security/idempotency_expire", value, older_than=older_than_s, limit=limit, **fenced(leadership), now=now
+    )
 
 
 def offer_idempotent(
-    queue: str, items: Sequence[IdempotentOffer], now: datetime | None
+    queue: str, items: Sequence[IdempotentOffer], now: datetime | None, *, fits: bool
 ) -> Op[list[StoredResponse | None]]:
     """In one transaction: the stored responses, or else the offers and their responses. Each key of a message once."""
     responses: Recalled = yield from find([item.request for item in items]).run()
@@ -114,7 +118,8 @@ def offer_idempotent(
             first.setdefault((item.request.caller, item.request.key), index)
     if first:
         new = list(first.values())
-        outcomes = yield from ops.offer_many(queue, [items[index].draft for index in new], now)
+        drafts = [items[index].draft for index in new]
+        outcomes = yield from ops.offer_many(queue, drafts, now, fits=fits)
         shown = [items[index].show(outcome) for index, outcome in zip(new, outcomes, strict=True)]
         yield from store([(items[index].request, a) for index, a in zip(new, shown, strict=True)], now).run()
         responses |= dict(zip(new, shown, strict=True))

@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
+from tarry.core.clock import Clock
 from tarry.core.errors import InvalidState
 from tarry.core.maintenance.leadership import Leadership
 from tarry.core.messages.model import Draft
@@ -12,8 +13,11 @@ from tarry.core.messages.outcomes import Outcome
 from tarry.core.security.api_keys import Action, ApiKey
 from tarry.core.security.audit import AUDITS_SEARCHED, Audited
 from tarry.core.security.idempotency import IdempotencyKey, StoredResponse
+from tarry.core.settings import StoreSettings
 from tarry.storage.postgres.arrays import TextArray
-from tarry.storage.postgres.messages.statements import seconds, storable
+from tarry.storage.postgres.messages import operations as message_ops
+from tarry.storage.postgres.messages.depth import DepthBudget
+from tarry.storage.postgres.messages.statements import MissingQueue, seconds, storable
 from tarry.storage.postgres.operation import GroupItem, PostgresOperation, PostgresRole
 from tarry.storage.postgres.security import idempotency_statements
 from tarry.storage.postgres.security.idempotency_statements import IdempotentOffer
@@ -23,6 +27,10 @@ _MOST_ID = 2**63 - 1
 
 
 class PostgresSecurity(PostgresRole):
+    def __init__(self, clock: Clock, settings: StoreSettings, budget: DepthBudget) -> None:
+        super().__init__(clock, settings)
+        self._budget = budget
+
     def add_key(self, key: ApiKey, *, expires_for: timedelta | None) -> PostgresOperation[ApiKey]:
         def decode(rows: list[Row]) -> ApiKey:
             if not rows:
@@ -88,7 +96,19 @@ class PostgresSecurity(PostgresRole):
                 # exist. That takes several statements.
                 make = idempotency_statements.offer_idempotent if operation.atomic else idempotency_statements.offer_new
                 operation.atomic = True
-                return self._creating(queue, own, lambda now: make(queue, items, now), list)
+                drafts = [item.draft for item in items]
+                fits = message_ops.fits(queue, drafts, self._budget)
+                try:
+                    return (yield from make(queue, items, self._now, fits=fits))
+                except MissingQueue:
+                    pass  # or it has a limit
+
+                def offer(now: datetime | None) -> Op[list[StoredResponse | None]]:
+                    return message_ops.counted_first(
+                        queue, drafts, self._budget, lambda: make(queue, items, now, fits=True)
+                    )
+
+                return (yield from self._creating(queue, own, offer, list))
 
             operation = PostgresOperation(start, atomic=again)
             return operation

@@ -24,6 +24,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from tarry.storage.postgres.connections import cut, keywords
 from tarry.storage.postgres.runner import cancellations, drive
+from tarry.storage.postgres.schema_name import in_schema, keep_schema, schema_of, schema_on
 from tarry.storage.postgres.wakeup.statements import delete_stale_waiters, leave
 
 if TYPE_CHECKING:
@@ -120,10 +121,11 @@ class ListenConnection:
     async def _listen(self) -> None:
         options: dict[str, Any] = {"application_name": "tarry-listen", "prepare_threshold": None}
         conn: AsyncConnection[Any] = await AsyncConnection.connect(self._dsn, **(keywords(self._dsn) | options))
+        keep_schema(conn, schema_of(self._dsn))
         try:
             if (await (await conn.execute("select pg_backend_pid()")).fetchone()) != (conn.info.backend_pid,):
                 raise _Pooled
-            await conn.execute("set lock_timeout = '5s'; listen tarry")
+            await conn.execute(in_schema("set lock_timeout = '5s'; listen tarry", schema_on(conn)))
             await drive(conn, delete_stale_waiters().run(), external=True)
             self._opened()
             while True:

@@ -26,6 +26,6 @@ class PostgresWakeup(PostgresRole):
 
         def steps() -> Op[WaitHint]:
             about = {"sleep_for": sleep_for, "scan_every": scan_every, "longest": longest}
-            return wait(queue, type, self._clock.pinned(), process=process, probe=probe, **about).run()
+            return wait(queue, type, self._now, process=process, probe=probe, **about).run()
 
         return PostgresOperation(lambda own: in_known_queue(steps), on_success=lambda: listener.sent(probe))

@@ -105,7 +105,7 @@ class Listener:
         if self._unreachable:
             self._unreachable = False
             _log.info("notifications arrive again")
-        self._wait_queue.set_listening(is_listening=self._trusted)
+        self._wait_queue.is_listening = self._trusted
 
     def ticked(self) -> list[WaitKey]:
         """Called once per `TICK_S`; returns the groups for which notifications are no longer needed."""
@@ -129,7 +129,7 @@ class Listener:
 
     def _stop_trusting(self) -> None:
         if self._wait_queue.is_listening:
-            self._wait_queue.set_listening(is_listening=False)
+            self._wait_queue.is_listening = False
             self._wait_queue.notify_all()  # their long sleeps rely on notifications
 
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import msgspec
 
-from tarry.core.dead_letters.fingerprints import fingerprint, pattern
+from tarry.core.dead_letters.fingerprints import fingerprint
 from tarry.core.dead_letters.redrive import (
     EVERY_LETTER,
-    LOOK_AGAIN_FOR,
     WALK,
     Canary,
     DeadFilter,
@@ -24,13 +23,14 @@ from tarry.core.dead_letters.redrive import (
     RedriveOptions,
     RedrivePhase,
     RedriveState,
+    groups_of,
     judged,
     may_turn,
 )
 from tarry.core.errors import InvalidState, LockTimeout, UnknownRedrive
 from tarry.core.maintenance.leadership import Leadership
 from tarry.core.messages.model import Counted, DeadLetter
-from tarry.storage.redis.operation import Op, RedisRole, instant, micros, operation
+from tarry.storage.redis.operation import Op, RedisOperation, RedisRole, instant, micros, operation
 from tarry.storage.redis.rows import MessageRow, row_of
 
 _PART = 500
@@ -57,10 +57,8 @@ class StoredJob(msgspec.Struct):
     """The number of the next step that redrives letters: a queue keeps the result of the last one by it. `job.step` counts
     every change, also a pause."""
 
-    def change(self, now: datetime, *, wait_for: timedelta = timedelta(0), **fields: Any) -> StoredJob:
-        changed = replace(self.job, step=self.job.step + 1, updated_at=now, next_at=now + wait_for, **fields)
-        ended = replace(changed, ended_at=now if changed.ended else None)
-        return msgspec.structs.replace(self, job=ended)
+    def change(self, now: datetime, **fields: Any) -> StoredJob:
+        return msgspec.structs.replace(self, job=self.job.changed(now, **fields))
 
 
 class Letter(msgspec.Struct):
@@ -127,11 +125,8 @@ class RedisDeadLetters(RedisRole):
 
     @operation
     def groups(self, queue: str, *, limit: int = 100, cap: int = 10_000) -> Op[builtins.list[DeadGroup]]:
-        by_fingerprint: dict[str, builtins.list[MessageRow]] = {}
-        for letter in (yield from self._scan(queue, EVERY_LETTER, newest_first=True, most=_GROUPED)):
-            by_fingerprint.setdefault(letter.row.fingerprint or "", []).append(letter.row)
-        groups = [_group(rows, cap) for rows in by_fingerprint.values()]
-        return sorted(groups, key=lambda group: (group.last_died_at, group.example), reverse=True)[: max(limit, 0)]
+        letters = yield from self._scan(queue, EVERY_LETTER, newest_first=True, most=_GROUPED)
+        return groups_of((letter.row.letter(queue, b"") for letter in letters), limit, cap)
 
     @operation
     def count(self, queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 10_000) -> Op[Matching]:
@@ -308,10 +303,7 @@ class RedisDeadLetters(RedisRole):
             Canary(key, bool(live), bool(dead), error.decode() or None)
             for key, live, dead, error in zip(job.canary_keys, reply[::3], reply[1::3], reply[2::3], strict=True)
         ]
-        verdict = judged(canaries)
-        if verdict.state is None:
-            return stored.change(now, wait_for=LOOK_AGAIN_FOR)
-        return stored.change(now, **verdict._asdict())
+        return msgspec.structs.replace(stored, job=job.decided(now, judged(canaries)))
 
     def _step(self, stored: StoredJob, now: datetime) -> Op[StoredJob]:
         job = stored.job
@@ -347,63 +339,21 @@ class RedisDeadLetters(RedisRole):
         else:
             text, revived = yield from self._move(stored, letters, **step)
         n, ended, last = msgspec.json.decode(text, type=tuple[int, bool, tuple[datetime, int] | None])
-        canaries, keys, phase = job.canaries, job.canary_keys, job.phase
-        if job.phase is RedrivePhase.CANARY:
-            canaries += tuple(version for version, _ in revived)
-            keys += tuple(key for _, key in revived)
-            if ended or len(canaries) >= job.canary:
-                phase = RedrivePhase.VERDICT
-        is_done = ended and (job.phase is RedrivePhase.REST or not canaries)
-        changed = stored.change(
-            now,
-            wait_for=job.rest_for(len(revived)),
-            state=RedriveState.DONE if is_done else job.state,
-            reason=None,
-            phase=phase,
-            redriven=job.redriven + len(revived),
-            skipped=job.skipped + n - len(revived),
-            canaries=canaries,
-            canary_keys=keys,
-        )
-        return msgspec.structs.replace(changed, after=last, moves=stored.moves + 1)
+        stepped = job.stepped(now, revived, n, ended=ended)
+        return msgspec.structs.replace(stored, job=stepped, after=last, moves=stored.moves + 1)
 
     @operation
     def next_redrive_in(self) -> Op[timedelta | None]:
         now, jobs = yield from self._registry("dead_letters/jobs", due_first=True)
         return max(_stored(jobs[1]).job.next_at - instant(now), timedelta(0)) if jobs else None
 
-    @operation
-    def label(self, *, limit: int = 1000, leadership: Leadership | None = None) -> Op[int]:
+    def label(self, *, limit: int = 1000, leadership: Leadership | None = None) -> RedisOperation[int]:
         """No-op: a fingerprint is computed when a letter is read."""
-        yield from ()
-        return 0
+        return self._result(0)
 
 
 def _revived(chosen: bytes, revived: Sequence[bytes]) -> Revived:
     return chosen, [(int(version), key.decode()) for version, key in zip(revived[::2], revived[1::2], strict=True)]
 
 
-_decode_job = msgspec.json.Decoder(StoredJob).decode
-
-
-def _stored(text: bytes) -> StoredJob:
-    return _decode_job(text)
-
-
-def _group(rows: Sequence[MessageRow], cap: int) -> DeadGroup:
-    """Of the rows of one fingerprint, newest first."""
-    newest, oldest = rows[0], rows[-1]
-    return DeadGroup(
-        fingerprint=newest.fingerprint or "",
-        reason=newest.reason,
-        pattern=pattern(newest.error),
-        error=newest.error,
-        count=Counted(min(len(rows), cap), capped=len(rows) > cap),
-        first_died_at=instant(oldest.died_at or 0),
-        last_died_at=instant(newest.died_at or 0),
-        example=newest.version,
-        example_key=newest.key,
-        types=tuple(sorted({row.type for row in rows if row.type is not None})),
-        fewest_attempts=min(row.attempt for row in rows),
-        most_attempts=max(row.attempt for row in rows),
-    )
+_stored = msgspec.json.Decoder(StoredJob).decode

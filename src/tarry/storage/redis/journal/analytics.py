@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TypeVar
 
 from tarry.core.analytics.no_pipeline import NoPipeline
 from tarry.core.analytics.port import AnalyticsPage, AnalyticsQuery
 from tarry.core.errors import InvalidInput, UnknownQueue
 from tarry.core.journal.events import Event, EventKind
 from tarry.storage.redis.journal.role import RedisJournal
-from tarry.storage.redis.operation import Op, RedisOperation, RedisRole, RoleContext, operation
+from tarry.storage.redis.operation import Op, RedisRole, RoleContext, operation
 from tarry.storage.redis.rows import event_of
-
-R = TypeVar("R")
 
 _SCANNED = 1_000
 """Events of each queue that one page scans."""
@@ -24,13 +21,6 @@ class RedisAnalytics(RedisRole, NoPipeline):
     def __init__(self, context: RoleContext, journal: RedisJournal) -> None:
         super().__init__(context)
         self._journal = journal
-
-    def _result(self, value: R) -> RedisOperation[R]:
-        def start() -> Op[R]:
-            yield from ()
-            return value
-
-        return RedisOperation(start)
 
     @operation
     def events(

@@ -33,16 +33,17 @@ local function note(kind, row, more)
   end
   if with_content[kind] then
     event.hash = row.hash
+    local detail = event.detail or {}
+    detail.type = row.type
     if queue.journal == 'payloads' then
       payload = redis.call('HGET', q .. ':payloads', row.key)
-      local detail = event.detail or {}
-      detail.type, detail.content_type = row.type, row.content_type
+      detail.content_type = row.content_type
       if row.headers or row.trace then
         detail.headers = cjson.decode(row.headers or '{}')
         for name, value in pairs(cjson.decode(row.trace or '{}')) do detail.headers[name] = value end
       end
-      event.detail = next(detail) and detail or nil
     end
+    event.detail = next(detail) and detail or nil
   end
   append(event, payload)
 end

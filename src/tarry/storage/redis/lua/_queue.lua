@@ -18,7 +18,7 @@ if kept and not a.nonce then return kept[2] end  -- a poll has a nonce, and read
 
 local queue = {}
 do
-  local names = {'name', 'version', 'event', 'lease_for', 'max_attempts', 'retry', 'journal', 'paused_at', 'priorities'}
+  local names = {'name', 'version', 'event', 'lease_for', 'max_attempts', 'retry', 'journal', 'paused_at', 'priorities', 'max_depth'}
   local values = redis.call('HMGET', q, unpack(names))
   for i, name in ipairs(names) do queue[name] = values[i] end
 end

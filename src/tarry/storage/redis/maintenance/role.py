@@ -6,16 +6,16 @@ from datetime import timedelta
 from typing import Any
 
 from tarry.core.errors import UnknownQueue
-from tarry.core.maintenance.database import DatabaseStatus
+from tarry.core.maintenance.database import NoDatabase
 from tarry.core.maintenance.leadership import Leadership
-from tarry.core.maintenance.sweeping import Partitions, PrunedDay, SweepCursor, Swept, VacuumProblem
+from tarry.core.maintenance.sweeping import SweepCursor, Swept
 from tarry.storage.redis.operation import Op, RedisRole, duration, instant, micros, operation
 
 _MOST_SWEPT = 1_000
 """Messages of each priority that one script sweeps."""
 
 
-class RedisMaintenance(RedisRole):
+class RedisMaintenance(RedisRole, NoDatabase):
     @operation
     def acquire(self, name: str, holder: str, lead_for: timedelta) -> Op[Leadership | None]:
         params = {"name": name, "holder": holder, "lead_for": duration(lead_for)}
@@ -74,28 +74,6 @@ class RedisMaintenance(RedisRole):
             if not removed:
                 yield from self._registry("maintenance/removed", id=id.decode())
         return removed
-
-    @operation
-    def make_partitions(self, days: int, *, leadership: Leadership | None = None) -> Op[Partitions]:
-        """No-op: the streams are bounded."""
-        yield from ()
-        return Partitions(0, 0, 0, overflowing=False)
-
-    @operation
-    def prune_journal(self, *, archived: bool = False, limit: int = 10) -> Op[list[PrunedDay]]:
-        """No-op: the streams are bounded."""
-        yield from ()
-        return []
-
-    @operation
-    def vacuum_problems(self) -> Op[list[VacuumProblem]]:
-        yield from ()
-        return []
-
-    @operation
-    def database(self) -> Op[DatabaseStatus | None]:
-        yield from ()
-        return None
 
 
 def _leadership(row: Any) -> Leadership | None:

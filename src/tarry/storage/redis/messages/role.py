@@ -6,6 +6,7 @@ import builtins
 import os
 import random
 from collections.abc import Sequence
+from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any, LiteralString, TypeVar
 
@@ -38,6 +39,7 @@ P = TypeVar("P")
 
 _MOST_AT_ONCE = 1_000
 """Messages that one script leases or settles."""
+_POLL_OPTIONS = tuple(field.name for field in fields(PollOptions))
 
 
 class RedisMessages(RedisRole):
@@ -63,13 +65,7 @@ class RedisMessages(RedisRole):
         """Leased first, then decoded. What cannot be decoded is buried, and others take its place; a round in which a decoder
         raised is the last, so that a bug of it costs one call at most n attempts."""
         leases: builtins.list[Lease[P]] = []
-        params = {
-            "type": options.type,
-            "lease_for": duration(options.lease_for),
-            "consumer": options.consumer,
-            "max_attempts": options.max_attempts,
-            "lowest_first": options.lowest_first,
-        }
+        params = {name: getattr(options, name) for name in _POLL_OPTIONS} | {"lease_for": duration(options.lease_for)}
         while (missing := min(n - len(leases), _MOST_AT_ONCE)) > 0:
             nonce = os.urandom(16).hex()
             reply = yield from self._in_queue(queue, "messages/poll", create=True, n=missing, nonce=nonce, **params)
@@ -111,6 +107,7 @@ class RedisMessages(RedisRole):
                 **_held(failure.lease_id),
                 "error": None if failure.error is None else clip_error(failure.error),
                 "after": duration(failure.after),
+                "due_at": None if failure.due_at is None else str(micros(failure.due_at)),
                 "spread": random.random(),  # noqa: S311 - jitter
             }
             for failure in failures

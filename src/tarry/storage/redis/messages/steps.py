@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tarry.core.errors import QueueFull
 from tarry.core.messages.model import Draft, Filter, MessagePosition, StoredMessage
 from tarry.core.messages.outcomes import Outcome
 from tarry.storage.redis.operation import Op, RedisRole, instant, micros
 from tarry.storage.redis.rows import draft_fields, row_of
 
 _OUTCOMES = {ord("c"): Outcome.CREATED, ord("u"): Outcome.UPDATED, ord("i"): Outcome.IGNORED}
+_FULL = b"full:"
 _SCANNED_AT_ONCE = 500
 """Messages of each priority that one script lists."""
 
@@ -21,6 +23,8 @@ class Offers(RedisRole):
         payloads = [draft.payload for draft in drafts]
         fields = [draft_fields(draft) for draft in drafts]
         reply = yield from self._in_queue(queue, "messages/offer", payloads, create=True, drafts=fields, **once)
+        if reply.startswith(_FULL):
+            raise QueueFull.of(queue, int(reply.removeprefix(_FULL)))
         return [_OUTCOMES[letter] for letter in reply]
 
 

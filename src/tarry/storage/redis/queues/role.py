@@ -27,7 +27,7 @@ class RedisQueues(RedisRole):
         except UnknownQueue:  # the name is left of a queue whose deletion was interrupted, and is free now
             return info_of((yield from self._create(name, settings))[1])
         if not exist_ok:
-            raise _taken(name)
+            raise InvalidState.queue_exists(name)
         return existing
 
     @operation
@@ -41,7 +41,7 @@ class RedisQueues(RedisRole):
         yield from self._in_queue(name, "queues/info")
         id = (yield from self._ids(name)).id
         if not (yield from self._registry("queues/reserve", name=new_name, id=id)):
-            raise _taken(new_name)
+            raise InvalidState.queue_exists(new_name)
         record = yield from self._in_queue(name, "queues/rename", new_name=new_name)
         yield from self._registry("queues/unregister", name=name, id=id, new_name=new_name)
         self._forget(name, new_name)
@@ -51,10 +51,7 @@ class RedisQueues(RedisRole):
     def delete(self, name: str, *, force: bool) -> Op[None]:
         live, dead = yield from self._in_queue(name, "queues/delete", force=force)
         if (live or dead) and not force:
-            raise InvalidState(
-                f"queue {name!r} is not empty: {live:,} live and {dead:,} dead messages",
-                hint="drop and purge them first, or force the deletion",
-            )
+            raise InvalidState.queue_not_empty(name, live, dead)
         id = (yield from self._ids(name)).id
         if id is not None:
             yield from self._registry("queues/unregister", name=name, id=id, deleting=True)
@@ -85,10 +82,7 @@ class RedisQueues(RedisRole):
     def counts(self, name: str, *, limit: int = 10_000) -> Op[Counts]:
         reply: Any = yield from self._in_queue(name, "queues/counts")
 
-        def counted(n: int) -> Counted:
-            return Counted(min(n, max(limit, 0)), capped=n > limit)
-
-        delayed, ready, leased, dead = map(counted, reply[:4])
+        delayed, ready, leased, dead = (Counted.up_to(limit, n) for n in reply[:4])
         return Counts(delayed=delayed, ready=ready, leased=leased, dead=dead, lag_for=since(reply[4]))
 
     @operation
@@ -110,7 +104,3 @@ class RedisQueues(RedisRole):
     def _forget(self, *names: str) -> None:
         for name in names:
             self._context.ids.pop(name, None)
-
-
-def _taken(name: str) -> InvalidState:
-    return InvalidState(f"there is a queue named {name!r} already", hint="choose another name")

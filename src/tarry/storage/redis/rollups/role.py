@@ -18,6 +18,7 @@ from tarry.core.rollups.model import (
     Measure,
     QueueSlice,
     RolledUp,
+    RollupWindow,
     Standing,
     TimeBucket,
     due_share,
@@ -25,7 +26,7 @@ from tarry.core.rollups.model import (
 from tarry.storage.redis.cron.role import RedisCron
 from tarry.storage.redis.dead_letters.role import RedisDeadLetters
 from tarry.storage.redis.journal.role import RedisJournal
-from tarry.storage.redis.operation import Op, RedisRole, RoleContext, duration, micros, operation
+from tarry.storage.redis.operation import Op, RedisOperation, RedisRole, RoleContext, duration, micros, operation
 from tarry.storage.redis.queues.role import RedisQueues
 from tarry.storage.redis.rows import event_of
 
@@ -44,43 +45,23 @@ class RedisRollups(RedisRole):
         super().__init__(context)
         self._queues, self._journal, self._letters, self._cron = queues, journal, letters, cron
 
-    @operation
-    def roll_up(self) -> Op[RolledUp]:
-        yield from ()
-        return RolledUp(0, complete=True)
+    def roll_up(self) -> RedisOperation[RolledUp]:
+        return self._result(RolledUp(0, complete=True))
 
     @operation
-    def slices(
-        self,
-        width: timedelta,
-        since: datetime,
-        until: datetime,
-        *,
-        queue: str | None = None,
-        sum_of: Sequence[str] | None = None,
-    ) -> Op[list[QueueSlice]]:
-        return slices_of((yield from self._events(width, since, until, queue)), sum_of)
+    def slices(self, window: RollupWindow, *, sum_of: Sequence[str] | None = None) -> Op[list[QueueSlice]]:
+        return slices_of((yield from self._events(window)), sum_of)
 
     @operation
     def times(
-        self,
-        measure: Measure,
-        width: timedelta,
-        since: datetime,
-        until: datetime,
-        *,
-        queue: str | None = None,
-        sum_of: Sequence[str] | None = None,
-        whole: bool = False,
+        self, measure: Measure, window: RollupWindow, *, sum_of: Sequence[str] | None = None, whole: bool = False
     ) -> Op[list[TimeBucket]]:
-        events = yield from self._events(width, since, until, queue)
-        return times_of(events, measure, sum_of, since if whole else None)
+        events = yield from self._events(window)
+        return times_of(events, measure, sum_of, window.since if whole else None)
 
     @operation
-    def consumers(
-        self, width: timedelta, since: datetime, until: datetime, *, queue: str | None = None
-    ) -> Op[list[ConsumerSlice]]:
-        return consumers_of((yield from self._events(width, since, until, queue)))
+    def consumers(self, window: RollupWindow) -> Op[list[ConsumerSlice]]:
+        return consumers_of((yield from self._events(window)))
 
     @operation
     def standings(self, *, limit: int = 1_000, queue: str | None = None) -> Op[list[Standing]]:
@@ -164,16 +145,14 @@ class RedisRollups(RedisRole):
             records += yield from self._cron.ticks(name, until=until, limit=limit).start()
         return records
 
-    @operation
-    def forget(self, *, limit: int = 10_000) -> Op[int]:
-        yield from ()
-        return 0
+    def forget(self, *, limit: int = 10_000) -> RedisOperation[int]:
+        return self._result(0)
 
-    def _events(self, width: timedelta, since: datetime, until: datetime, queue: str | None) -> Op[Timed]:
+    def _events(self, window: RollupWindow) -> Op[Timed]:
         infos = yield from self._queues.infos().start()
-        events = yield from self._recent([info.name for info in infos if queue in (None, info.name)])
-        timed = ((start_of(event, width), event) for event in events)
-        return [(start, event) for start, event in timed if since <= start < until]
+        events = yield from self._recent([info.name for info in infos if window.queue in (None, info.name)])
+        timed = ((start_of(event, window.width), event) for event in events)
+        return [(start, event) for start, event in timed if window.since <= start < window.until]
 
     def _recent(self, names: Sequence[str]) -> Op[list[Event]]:
         """What the journals of these queues still have, oldest first."""

@@ -11,11 +11,11 @@ import msgspec
 
 from tarry.core.errors import UnknownQueue
 from tarry.core.messages.model import EVERYTHING, Counted, MessagePosition, StoredMessage
-from tarry.core.search.bulk import KEPT_FOR, BulkJob, BulkProgress, BulkState, Verb
+from tarry.core.search.bulk import KEPT_FOR, BulkJob, BulkProgress, Verb
 from tarry.core.search.hits import WALK, Hit, SearchPage
 from tarry.core.search.query import Search
 from tarry.storage.redis.messages.steps import MessageScan
-from tarry.storage.redis.operation import Op, RedisRole, RoleContext, instant, operation
+from tarry.storage.redis.operation import Op, RedisOperation, RedisRole, RoleContext, instant, operation
 
 _TRIES = 10
 
@@ -69,28 +69,16 @@ class RedisSearch(RedisRole):
             horizon=horizon,
         )
 
-    @operation
-    def journal_since(self) -> Op[datetime | None]:
+    def journal_since(self) -> RedisOperation[datetime | None]:
         """Not known: each queue keeps its last events, however old they are."""
-        yield from ()
-        return None
+        return self._result(None)
 
     @operation
     def start_bulk(
         self, verb: Verb, query: str, queues: Sequence[str], *, started_by: str, error: str | None = None
     ) -> Op[BulkJob]:
         now, _ = yield from self._registry("search/jobs", limit=0)
-        job = BulkJob(
-            id=0,
-            verb=verb,
-            query=query,
-            queues=tuple(queues),
-            started_by=started_by,
-            state=BulkState.RUNNING,
-            created_at=instant(now),
-            updated_at=instant(now),
-            error=error,
-        )
+        job = BulkJob.begin(0, verb, query, queues, instant(now), by=started_by, error=error)
         return replace(job, id=(yield from self._registry("search/add_job", [msgspec.json.encode(job)])))
 
     @operation
@@ -107,21 +95,9 @@ class RedisSearch(RedisRole):
     def save_bulk(self, job: int, progress: BulkProgress, *, step: int | None = None) -> Op[BulkJob | None]:
         for _ in range(_TRIES):
             now, rows = yield from self._registry("search/jobs", id=job, limit=1)
-            before = _job(*rows) if rows else None
-            if before is None or (not before.is_running if step is None else before.step != step):
+            saved = _job(*rows).saved(instant(now), progress, step) if rows else None
+            if saved is None:
                 return None
-            state = progress.state if before.is_running else before.state
-            saved = replace(
-                before,
-                changed=before.changed + progress.changed,
-                skipped=before.skipped + progress.skipped,
-                after=progress.after or before.after,
-                state=state,
-                reason=progress.reason or before.reason,
-                step=before.step + (step is not None),
-                updated_at=instant(now),
-                ended_at=None if state is BulkState.RUNNING else before.ended_at or instant(now),
-            )
             texts = [msgspec.json.encode(saved), rows[1]]
             if (yield from self._registry("search/save_job", texts, id=job)):
                 return saved

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -34,11 +34,10 @@ class RedisSecurity(RedisRole):
     @operation
     def add_key(self, key: ApiKey, *, expires_for: timedelta | None) -> Op[ApiKey]:
         now = instant((yield from self._registry("security/keys", ids=[]))[0])
-        ends = [end for end in (None if expires_for is None else now + expires_for, key.expires_at) if end is not None]
-        stored = replace(key, created_at=now, expires_at=min(ends, default=None))
+        stored = key.added(now, expires_for)
         if not (yield from self._registry("security/add_key", [msgspec.json.encode(stored)], id=key.id)):
             raise InvalidState("there is a key with this id already", hint="try again: ids are random")
-        return _current(stored, now)
+        return stored.current(now)
 
     @operation
     def find_keys(self, ids: Sequence[str]) -> Op[list[ApiKey]]:
@@ -50,7 +49,7 @@ class RedisSecurity(RedisRole):
 
     def _keys(self, ids: list[str] | None) -> Op[list[ApiKey]]:
         now, rows = yield from self._registry("security/keys", ids=ids)
-        keys = [_current(_key(row), instant(now)) for row in rows]
+        keys = [_key(row).current(instant(now)) for row in rows]
         return sorted(keys, key=lambda key: (key.created_at, key.id))
 
     @operation
@@ -62,7 +61,7 @@ class RedisSecurity(RedisRole):
             key = _key(rows[0])
             revoked = replace(key, revoked_at=key.revoked_at or instant(now))
             if (yield from self._registry("security/set_key", [msgspec.json.encode(revoked), rows[0]], id=id)):
-                return _current(revoked, instant(now))
+                return revoked.current(instant(now))
         raise LockTimeout(f"the key {id} changes all the time", hint="try again")
 
     @operation
@@ -161,10 +160,6 @@ def _id(request: IdempotencyKey) -> str:
 
 def _key(text: bytes) -> ApiKey:
     return msgspec.json.decode(text, type=ApiKey)
-
-
-def _current(key: ApiKey, now: datetime) -> ApiKey:
-    return replace(key, active=key.revoked_at is None and (key.expires_at is None or key.expires_at > now))
 
 
 def _audited(row: Any) -> Audited:

@@ -87,5 +87,5 @@ class NotificationListener:
 
     def _set(self, *, is_listening: bool) -> None:
         self.is_listening = is_listening
-        self._wait_queue.set_listening(is_listening=is_listening and self._trusted)
+        self._wait_queue.is_listening = is_listening and self._trusted
         self._wait_queue.notify_all()

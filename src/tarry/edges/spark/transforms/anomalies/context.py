@@ -38,6 +38,9 @@ CONTINUABLE = struct(
 )
 """Published anomalies that began before the judged range and reached the start of the frames."""
 
+RAISED = struct("detector string, queue_id int, hour long, n long")
+"""`hour` is the number of the hour since 1970."""
+
 _SUBJECT = ("queue_id", "key", "consumer", "side")
 """The subject columns, as far as a detector has them: an anomaly continues only with the same subject."""
 
@@ -47,18 +50,25 @@ class DetectorContext:
     """The frames to judge. `since` and `until` bound what is judged; the frames begin earlier, as anomalies may."""
 
     events: DataFrame
-    """`schemas.EVENTS`, from a day before `since`."""
-    sequence: DataFrame
-    """The events of messages, each with the history of its message, see `tracing.sequenced`."""
+    """The new events since the last run, and those of the minute before: `schemas.EVENTS` without payloads, each with the
+    history of its message, see `tracing.with_history`.
+    """
+    idle: DataFrame
+    """Leases after which nothing has happened, see `facts.idle`."""
     metrics: DataFrame
-    """Per queue and minute, see `transforms.metrics`; minutes without events have no row."""
+    """Per queue and minute, see `transforms.metrics`; minutes without events have no row. From some hours before
+    `minutes_since`.
+    """
     series: DataFrame
     """The same per metric, with a row for every minute, see `baselines.series`."""
     queues: DataFrame
     profiles: DataFrame
     bands: DataFrame
     since: datetime
+    """Events from here on are judged."""
     until: datetime
+    minutes_since: datetime
+    """Minutes from here on are judged: all that may have changed."""
     complete_until: datetime | None = None
     """The events are complete up to here: only silence before it counts. None: `until`."""
     kinds: frozenset[str] | None = None
@@ -67,6 +77,8 @@ class DetectorContext:
     """By detector, the published anomalies that began before `since`, if any: `CONTINUABLE`."""
     continuable: DataFrame | None = None
     """The entry of `published` for the current detector."""
+    raised: DataFrame | None = None
+    """`RAISED`: how many anomalies earlier runs have raised per hour."""
 
     def by(self, detector: str) -> DetectorContext:
         """The same input with the published anomalies of one detector."""

@@ -1,13 +1,11 @@
 # pyright: basic
 """The row that a detector returns."""
 
-from typing import Any
-
 from pyspark.sql import DataFrame
 
 from tarry.edges.spark.schemas import struct
-from tarry.edges.spark.transforms.anomalies.context import continued
-from tarry.edges.spark.transforms.query import filled, query, sql
+from tarry.edges.spark.transforms.anomalies.context import RAISED, continued
+from tarry.edges.spark.transforms.query import filled, nothing, query, sql
 
 FINDINGS = struct(
     "detector string, detector_version int, severity string, queue_id int, queue string, key string, consumer string, "
@@ -32,21 +30,22 @@ def completed(
     severity: str,
     most: int | None = None,
     published: DataFrame | None = None,
+    raised: DataFrame | None = None,
 ) -> DataFrame:
     """The frame of a detector with all columns of `FINDINGS`.
 
     A detector must return queue_id, queue, window_from, window_to and sentence. Other missing columns become null;
     `evidence` defaults to the journal of the queue in the window. `identity` (text) identifies the anomaly across runs;
     it defaults to the key, the consumer and the start, which is that of the `published` anomaly if it continues one.
-    With `id` in the frame, `most` rows per queue and hour are kept.
+    With `id` in the frame, `most` rows per queue and hour are kept, those that earlier runs have `raised` included.
     """
     given = frame.columns
     if missing := [column for column in _REQUIRED if column not in given]:
         raise ValueError(f"detector {name} returns no column {', '.join(missing)}")
-    rows, args = ("select * from {findings}", {}) if most is None or "id" not in given else limited(most)
+    if most is not None and "id" in given:
+        frame = limited(frame, most, name, raised)
     if published is not None and "identity" not in given:
-        frame = continued(query(rows, args, findings=frame), published)
-        rows, args = "select * from {findings}", {}
+        frame = continued(frame, published)
     of_key = "coalesce(" + filled(" and key = {key:sql}") + ", '')" if "key" in given else "''"
     known = [f"coalesce({column}, '')" for column in ("key", "consumer") if column in given]
     start = f"concat_ws('|', {', '.join([*known, 'cast(unix_micros(window_from) as string)'])})"
@@ -62,10 +61,13 @@ def completed(
         f"cast({values.get(field.name, 'null')} as {field.dataType.simpleString()}) as {field.name}"
         for field in FINDINGS
     )
-    args = {**args, "name": name, "version": version, "severity": severity}
-    return query(f"select {columns} from ({rows})", args, findings=frame)  # noqa: S608
+    args = {"name": name, "version": version, "severity": severity}
+    return query(f"select {columns} from {{findings}}", args, findings=frame)  # noqa: S608
 
 
-def limited(most: int) -> tuple[str, dict[str, Any]]:
-    """A query for at most `most` findings per queue and hour, with its arguments."""
-    return sql("anomalies/limited"), {"most": most}
+def limited(findings: DataFrame, most: int, name: str, raised: DataFrame | None) -> DataFrame:
+    """At most `most` findings of a detector per queue and hour."""
+    if raised is None:
+        return query(sql("anomalies/limited", raised=nothing(RAISED)), {"most": most}, findings=findings)
+    known = sql("anomalies/limited", raised="select * from {raised} where detector = :name")
+    return query(known, {"most": most, "name": name}, findings=findings, raised=raised)

@@ -56,14 +56,14 @@ class NearDlq:
 class ZombieMessage:
     times_lease: float = 2
     at_most_s: float = 8 * 3600
-    """Upper bound for long leases. With the longest lease of 12 h it stays within the day of the frames."""
+    """Upper bound for long leases."""
     most_per_hour: int = 50
 
 
 @detector(name="flash_message", severity="info", settings=FlashMessage(), kinds=("leased",))
 def flash_message(context: DetectorContext, settings: FlashMessage) -> DataFrame:
     args = context.args(enough=ENOUGH, under_ms=settings.under_ms)
-    return query(sql("anomalies/flash_message"), args, sequence=context.sequence, profiles=context.profiles)
+    return query(sql("anomalies/flash_message"), args, events=context.events_of("leased"), profiles=context.profiles)
 
 
 @detector(name="large_payload", severity="info", settings=LargePayload(), kinds=("offered", "updated"))
@@ -100,19 +100,11 @@ def dlq_movement(context: DetectorContext, settings: EveryEvent) -> DataFrame:
 
 @detector(name="zombie_message", severity="critical", settings=ZombieMessage())
 def zombie_message(context: DetectorContext, settings: ZombieMessage) -> DataFrame:
-    """Identity is key, consumer and end of the lease: an anomaly longer than the frames must stay the same."""
-    # An expiry is recorded by the consumer that leases the message next, or earlier by a sweeper, which leases nothing.
-    life = context.events.where("key is not null and kind not in ('refused', 'discarded', 'expired')")
     known_until = context.known_until
     args = context.args(known_until=known_until, times_lease=settings.times_lease, at_most_s=settings.at_most_s)
-    zombies = query(sql("anomalies/zombie_message"), args, life=life)
-    findings = query(*limited(settings.most_per_hour), findings=zombies).drop("id")
-    if context.continuable is None:
-        return findings
-    args = context.args(known_until=known_until)
-    published = context.continuable
-    before = query(sql("anomalies/zombies_before"), args, published=published, findings=findings, life=life)
-    return findings.unionByName(before)
+    zombies = query(sql("anomalies/zombie_message"), args, events=context.events, idle=context.idle)
+    # Not with those that were raised before: they are all found again.
+    return limited(zombies, settings.most_per_hour, "zombie_message", None).drop("id")
 
 
 MESSAGE_RULES = (

@@ -1,9 +1,9 @@
 # pyright: basic
 """Profile of a queue: lag, size, processing time, batch size.
 
-Stored as tallies: a small histogram per date, queue and measure, overwritten when the date is computed again. The
-profile of a date is the sum of the tallies of the four weeks before it; no event of these weeks is read again. Bins
-grow by 2^(1/8), so a quantile is accurate to 9 %, far below the factor of four used in the rules.
+Stored as tallies: a small histogram per date, queue and measure, computed from the sketches of its minutes and hours when
+the date is over. The profile of a date is the sum of the tallies of the four weeks before it. Bins grow by 2^(1/8), so a
+quantile is accurate to 9 %, far below the factor of four used in the rules.
 """
 
 from collections.abc import Iterable
@@ -20,10 +20,9 @@ TALLIES = struct("date date, queue_id int, consumer string, measure string, scal
 DAYS = 28
 
 
-def tallied_events(events: DataFrame, sequence: DataFrame) -> DataFrame:
-    """The tallies of one pass over events. `sequence` is the result of `tracing.sequenced`."""
-    operations = sql("anomalies/operations", events="select * from offers")
-    return query(sql("anomalies/tallied_events", operations=operations), events=events, sequence=sequence)
+def tallied(minutes: DataFrame, hours: DataFrame) -> DataFrame:
+    """The tallies of dates, from all of their `metrics` and `consumers`."""
+    return query(sql("anomalies/tallied"), minutes=minutes, hours=hours)
 
 
 def profiles(tallies: DataFrame, dates: Iterable[date], days: int = DAYS) -> DataFrame:

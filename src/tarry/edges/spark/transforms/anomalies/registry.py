@@ -39,6 +39,8 @@ class Detector:
     """Increment when the function's results change: anomalies found by older versions stay as they are."""
     kinds: frozenset[str] = frozenset()
     """Kinds of events without any of which it finds nothing; then it is not run. Empty: it is always run."""
+    by_minute: bool = False
+    """It judges `series` or `metrics`, which are complete from `minutes_since` on: what it no longer finds is withdrawn."""
 
     def find(self, context: DetectorContext) -> DataFrame:
         own = context.by(self.name)
@@ -51,16 +53,23 @@ class Detector:
             severity=self.severity.value,
             most=most,
             published=own.continuable,
+            raised=own.raised,
         )
 
 
 def detector(
-    *, name: str, severity: Severity | str, settings: Any = None, version: int = 1, kinds: Iterable[str] = ()
+    *,
+    name: str,
+    severity: Severity | str,
+    settings: Any = None,
+    version: int = 1,
+    kinds: Iterable[str] = (),
+    by_minute: bool = False,
 ) -> Callable[[Callable[..., DataFrame]], Detector]:
     """Make a function a detector. `settings` (a frozen dataclass) are passed as its second argument."""
 
     def made(function: Callable[..., DataFrame]) -> Detector:
-        return Detector(name, Severity(severity), function, settings, version, frozenset(kinds))
+        return Detector(name, Severity(severity), function, settings, version, frozenset(kinds), by_minute)
 
     return made
 

@@ -54,6 +54,7 @@ def unusual_level(context: DetectorContext, settings: LevelSettings) -> DataFram
         "where window_to >= timestamp(:since) and window_from < timestamp(:until)"
     )
     args = context.args(lasting=settings.lasting, gap=settings.gap, **_limits(settings))
+    args["since"] = context.minutes_since
     words = {"low": unscaled("worst_value.low"), "high": unscaled("worst_value.high")}
     frames = {"series": context.series, "bands": context.bands}
     if context.continuable is None:
@@ -66,9 +67,9 @@ def unusual_level(context: DetectorContext, settings: LevelSettings) -> DataFram
 
 
 LEVELS = (
-    Detector("unusual_offers", Severity.WARNING, unusual_level, LevelSettings("offered")),
-    Detector("unusual_acks", Severity.WARNING, unusual_level, LevelSettings("acked")),
-    Detector("unusual_failures", Severity.CRITICAL, unusual_level, LevelSettings("failed")),
-    Detector("slow_processing", Severity.WARNING, unusual_level, LevelSettings("processing")),
-    Detector("late_delivery", Severity.WARNING, unusual_level, LevelSettings("lag")),
+    Detector("unusual_offers", Severity.WARNING, unusual_level, LevelSettings("offered"), by_minute=True),
+    Detector("unusual_acks", Severity.WARNING, unusual_level, LevelSettings("acked"), by_minute=True),
+    Detector("unusual_failures", Severity.CRITICAL, unusual_level, LevelSettings("failed"), by_minute=True),
+    Detector("slow_processing", Severity.WARNING, unusual_level, LevelSettings("processing"), by_minute=True),
+    Detector("late_delivery", Severity.WARNING, unusual_level, LevelSettings("lag"), by_minute=True),
 )

@@ -1,6 +1,7 @@
 -- The state of every version that is open or had events. The events of a version fold into one row by sums, minima and
 -- maxima only, so that folding yesterday's result with today's events equals folding everything.
--- carried: yesterday's result. fresh: an event contributed, not only the carried row.
+-- carried: yesterday's result. fresh: an event contributed, not only the carried row. was_open: there was a carried row.
+-- is_open: later events can change it. It is live, or dead and may be redriven; lost counts only without an end.
 with event as (
     select *, kind in ('offered', 'updated', 'edited', 'redriven') as creates,
         if(kind = 'redriven', bigint(get_json_object(detail, '$.from_version')), null) as origin
@@ -30,21 +31,25 @@ with event as (
         if(own and kind = 'released', at, null) as released_at, bigint(own and kind = 'leased') as leases,
         bigint(own and kind = 'released') as releases, bigint(own and kind = 'expired') as expiries,
         if(own and kind = 'expired', attempt, null) as expired_attempt, if(own, worked_us, null) as processing_us,
-        if(own and kind in ('leased', 'touched'), struct(id, lease_until, consumer), null) as held,
+        if(own and kind in ('leased', 'touched'), struct(id, at, lease_until, consumer), null) as held,
         if(own and error is not null, struct(id, error), null) as failed,
         if(outcome is null, null, struct(id, at, outcome, reason, if(own, attempt, null) as attempt)) as settled,
         if(missed, struct(id, at), null) as lost, if(role = 'origin', at, null) as redriven_at,
-        if(own and kind = 'discarded', at, null) as discarded_at, true as fresh
+        if(own and kind = 'discarded', at, null) as discarded_at, if(own, kind, null) as last_kind, true as fresh
     from part
     union all
     select *, false from {carried}
 )
-select queue_id, max_by(queue, last_id) as queue, key, version, max(last_id) as last_id, max(offered_at) as offered_at,
-    max(due_at) as due_at, max(origin) as origin, max(size) as size, max(priority) as priority,
-    min(first_leased_at) as first_leased_at, max(released_at) as released_at, sum(leases) as leases, sum(releases) as releases,
-    sum(expiries) as expiries, max(expired_attempt) as expired_attempt, sum(coalesce(processing_us, 0)) as processing_us,
-    -- Structs compare by their first field, the event id: the latest wins.
-    max(held) as held, max(failed) as failed, max(settled) as settled, max(lost) as lost, max(redriven_at) as redriven_at,
-    max(discarded_at) as discarded_at, max(fresh) as fresh
-from every
-group by queue_id, key, version
+select *, redriven_at is null and discarded_at is null and coalesce(settled.outcome = 'dead', lost is null) as is_open
+from (
+    select queue_id, max_by(queue, last_id) as queue, key, version, max(last_id) as last_id, max(offered_at) as offered_at,
+        max(due_at) as due_at, max(origin) as origin, max(size) as size, max(priority) as priority,
+        min(first_leased_at) as first_leased_at, max(released_at) as released_at, sum(leases) as leases, sum(releases) as releases,
+        sum(expiries) as expiries, max(expired_attempt) as expired_attempt, sum(coalesce(processing_us, 0)) as processing_us,
+        -- Structs compare by their first field, the event id: the latest wins.
+        max(held) as held, max(failed) as failed, max(settled) as settled, max(lost) as lost, max(redriven_at) as redriven_at,
+        max(discarded_at) as discarded_at, max(if(last_kind is null, null, struct(last_id, last_kind))).last_kind as last_kind,
+        max(fresh) as fresh, not min(fresh) as was_open
+    from every
+    group by queue_id, key, version
+)

@@ -3,17 +3,18 @@
 -- outside the life of a live row: the one is not under its lock, the other is of a dead letter.
 -- carried: the versions that were open before; a live one is one event here that stands for its history.
 with life as (
-    select id, at, kind, queue_id, queue, key, version, attempt, priority, due_at, leased_at, lease_until, consumer, size, error,
-        detail,
+    select id, xid, at, kind, queue_id, queue, key, version, attempt, priority, due_at, leased_at, lease_until, consumer, size, error,
+        detail, false as is_carried,
         if(kind in ('offered', 'updated', 'edited', 'redriven'), struct(version, at), null) as created,
-        if(kind in ('leased', 'touched'), struct(version, lease_until, consumer), null) as held,
+        if(kind in ('leased', 'touched'), struct(version, id, at, lease_until, consumer), null) as held,
         if(kind = 'released', struct(version, at), null) as released
     from {events}
     where kind in ('offered', 'updated', 'edited', 'redriven', 'leased', 'touched', 'nacked', 'released', 'expired', 'acked',
         'dropped', 'buried', 'cron_replaced')
     union all
-    select last_id, null, 'carried', queue_id, queue, key, version, null, null, null, null, null, null, null, null, null,
-        struct(version, offered_at as at), struct(version, held.lease_until, held.consumer),
+    select last_id, null, null, coalesce(last_kind, 'carried'), queue_id, queue, key, version, null, null, null, null, null, null, null, null, null,
+        true, struct(version, offered_at as at),
+        if(held is null, null, struct(version, held.id, held.at, held.lease_until, held.consumer)),
         if(released_at is null, null, struct(version, released_at as at))
     from {carried}
     where settled is null
@@ -27,20 +28,20 @@ with life as (
     window until_now as (partition by queue_id, key order by id rows between unbounded preceding and current row),
         until_before as (partition by queue_id, key order by id rows between unbounded preceding and 1 preceding)
 ), beside as (
-    select *, null as created, null as held, null as released, null as before
+    select *, false as is_carried, null as created, null as held, null as released, null as before
     from (
-        select id, at, kind, queue_id, queue, key, version, attempt, priority, due_at, leased_at, lease_until, consumer, size,
+        select id, xid, at, kind, queue_id, queue, key, version, attempt, priority, due_at, leased_at, lease_until, consumer, size,
             error, detail
         from {events}
         where kind in ('refused', 'discarded')
     )
 ), known as (
-    select * except (created, held, released), kind in ('refused', 'discarded') as is_beside,
+    select * except (created, held, released, is_carried), kind in ('refused', 'discarded') as is_beside, held as last_held,
         if(created.version = version, created, null) as created,
         if(held.version = version, held, null) as held,
         if(released.version = version, released, null) as released,
         if(kind = 'buried', get_json_object(detail, '$.reason'), null) as reason
-    from (select * from followed where kind <> 'carried' union all select * from beside)
+    from (select * from followed where not is_carried union all select * from beside)
 )
 select * except (created, held, released, is_beside),
     if(is_beside, null, coalesce(before.kind not in ('acked', 'dropped', 'buried', 'cron_replaced'), false)) as was_live,

@@ -1,8 +1,14 @@
--- Live and dead messages at the end of each minute: the running sum of the changes.
--- baseline: the depth of each queue before the first of these minutes.
-select /*+ broadcast(before) */ minutes.*,
-    coalesce(before.depth, 0) + sum(net) over so_far as depth,
-    coalesce(before.dead, 0) + sum(dead_net) over so_far as dead
-from {metrics} minutes
-left join {baseline} before on before.queue_id = minutes.queue_id
-window so_far as (partition by minutes.queue_id order by minute rows between unbounded preceding and current row)
+-- Live and dead messages at the end of each minute, counted back from those after the last of all minutes: a late event changes
+-- every minute after its own. round: the last one that changed the row.
+-- levels: the live and dead messages of each queue after these minutes.
+with counted as (
+    select /*+ broadcast(level) */ minutes.* except (depth, dead), minutes.depth as depth_before, minutes.dead as dead_before,
+        coalesce(level.depth, 0) - coalesce(sum(net) over later, 0) as depth,
+        coalesce(level.dead, 0) - coalesce(sum(dead_net) over later, 0) as dead
+    from {minutes} minutes
+    left join {levels} level on level.queue_id = minutes.queue_id
+    window later as (partition by minutes.queue_id order by minute desc rows between unbounded preceding and 1 preceding)
+)
+select * except (is_new, round, depth_before, dead_before),
+    if(is_new or depth <> depth_before or dead <> dead_before, bigint(:number), round) as round
+from counted

@@ -41,6 +41,10 @@ class PostgresAnomalies(Role):
         params = {"detectors": [*detectors], "since": since, "frames_from": frames_from}
         return self._database.fetch("analytics/anomalies/continuable", each(made(ContinuableAnomaly)), **params)
 
+    def raised(self, *, detectors: Sequence[str], since: datetime) -> Rows:
+        """Anomalies that these detectors have raised, by queue and hour since 1970: (detector, queue id, hour, number)."""
+        return self._database.fetch("analytics/anomalies/raised", each(tuple), detectors=[*detectors], since=since)
+
     def queues(self) -> Rows:
         """The properties of all queues, including deleted ones, that detectors need and events do not contain."""
         return self._database.fetch("analytics/anomalies/queues", each(tuple))

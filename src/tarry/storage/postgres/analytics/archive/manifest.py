@@ -48,10 +48,10 @@ class PostgresManifest(Role):
         """The last run of each of these jobs on each lake: completed, failed or running."""
         return self._database.query(lambda: last_runs(jobs))
 
-    def batches(self, lake: str, states: frozenset[BatchState] = READABLE) -> list[Batch]:
-        """The batches in these states, in the order of the chain."""
+    def batches(self, lake: str, states: frozenset[BatchState] = READABLE, *, after: int = 0) -> list[Batch]:
+        """The batches in these states after a position in the chain, in its order."""
         names = sorted(state.value for state in states)
-        return self._database.fetch("analytics/archive/batches", each(batch), lake=lake, states=names)
+        return self._database.fetch("analytics/archive/batches", each(batch), lake=lake, states=names, after=after)
 
     def head(self, lake: str) -> Batch | None:
         """The last batch of the chain."""
@@ -119,11 +119,6 @@ class PostgresManifest(Role):
     def horizons(self, lake: str) -> dict[int, date]:
         """By queue id: events before this day are not in the lake, because retention has removed them."""
         return self._database.fetch("analytics/archive/horizons", day_by_queue, lake=lake)
-
-    def days_since(self, lake: str, number: int) -> tuple[set[date], int]:
-        """The days changed by archive batches after this number, and the newest number."""
-        row = self._database.fetch("analytics/archive/days_since", only_row, lake=lake, number=number)
-        return set(row.days), row.newest
 
     def _end(self, run: Run, state: str, error: str | None) -> None:
         summary = Jsonb(dict(run.summary), dumps=lambda value: json.dumps(value, default=str))

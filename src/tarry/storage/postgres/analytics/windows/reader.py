@@ -22,6 +22,7 @@ from tarry.storage.postgres._sync.runner import drive
 from tarry.storage.postgres.analytics.database import Role
 from tarry.storage.postgres.analytics.windows import arrow, scans
 from tarry.storage.postgres.journal import bounds as journal_edges
+from tarry.storage.postgres.schema_name import in_schema, schema_of
 from tarry.storage.postgres.statement import Op, Row, bind, each, made, only_row, value
 
 _FIRST_SEARCH = 1_000
@@ -43,6 +44,9 @@ _LAST = Mark(2**63 - 1, 2**63 - 1)
 class PostgresWindows(Role):
     def system_id(self) -> str:
         return self._database.fetch("analytics/windows/system", value)
+
+    def installation_id(self) -> str:
+        return self._database.fetch("analytics/windows/installation", value)
 
     def edge(self) -> SnapshotBound:
         return self._database.query(journal_edges.head)[1]
@@ -130,8 +134,8 @@ class PostgresWindows(Role):
         with arrow.connection(self._database.dsn, autocommit=False) as conn, conn.cursor() as cursor:
             cursor.execute("set transaction isolation level repeatable read, read only")
             until = arrow.table(cursor, "select pg_current_snapshot()::text as until").column("until")[0].as_py()
-            live, dead = arrow.table(cursor, _LIVE), arrow.table(cursor, _DEAD)
-            queues = tuple(QueueNote(**row) for row in arrow.table(cursor, _QUEUES).to_pylist())
+            schema = schema_of(self._database.dsn)
+            live, dead, queues = (arrow.table(cursor, in_schema(query, schema)) for query in (_LIVE, _DEAD, _QUEUES))
         scan = Scan(table="events", columns=_TAIL)
         windows = [Window(edge.closed, SnapshotBound(until))]
         if not edge.is_complete:
@@ -144,7 +148,8 @@ class PostgresWindows(Role):
                 hint="run first: tarry pipeline archive",
             )
         tail = [batch for piece in slices for batch in self.batches(piece)]
-        return TableSnapshot(live=live, dead=dead, tail=tail, queues=queues)
+        notes = tuple(QueueNote(**row) for row in queues.to_pylist())
+        return TableSnapshot(live=live, dead=dead, tail=tail, queues=notes)
 
 
 def bounds(window: Window) -> dict[str, Any]:

@@ -4,7 +4,8 @@ names from the lists below, values as literals quoted by the driver. COPY, which
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, LiteralString
 
 from psycopg import Connection, sql
@@ -12,6 +13,7 @@ from psycopg.sql import SQL, Composable, Composed, Literal
 
 from tarry.core.errors import InvalidInput
 from tarry.core.journal.snapshots import BEGINNING, ColumnCondition, Operator, Scan, Slice, Window
+from tarry.storage.postgres.schema_name import in_schema, schema_on
 
 SLICE_ROWS = 100_000
 SLICE_BYTES = 64 * 2**20
@@ -106,12 +108,13 @@ def event_slices(conn: Connection[Any], scan: Scan, window: Window, partitions: 
     """Ranges of ids with about equal row counts, found by counting the window once. Each slice has its expected row
     count and its range of transactions, so that no task scans the share of another.
     """
-    terms = [*_window_terms(window), *_terms(scan)]
+    known = _table(scan.table, schema_on(conn))
+    terms = [*_window_terms(window), *_terms(known, scan)]
     weight = SQL("coalesce(sum(octet_length(e.payload)), 0)" if "payload" in scan.columns else "0")
     query = SQL(
         "select e.id >> {}, count(*), {}, min(e.xid)::text::bigint, max(e.xid)::text::bigint "
         "from {} where {} group by 1 order by 1"
-    ).format(Literal(_GROUP_BITS), weight, SQL(_TABLES["events"].source), _all(terms))
+    ).format(Literal(_GROUP_BITS), weight, SQL(known.source), _all(terms))
     groups = conn.execute(query).fetchall()
     slices: list[Slice] = []
     for share in _shares(groups, partitions):
@@ -121,7 +124,7 @@ def event_slices(conn: Connection[Any], scan: Scan, window: Window, partitions: 
             Literal(min(group[3] for group in share)), Literal(max(group[4] for group in share))
         )
         own = [span, xids, *terms] if len(groups) > len(share) else terms
-        slices.append(Slice(_select(scan, own), sum(group[1] for group in share)))
+        slices.append(Slice(_select(known, scan, own), sum(group[1] for group in share)))
     return slices
 
 
@@ -143,7 +146,8 @@ def _shares(groups: Sequence[Sequence[Any]], partitions: int | None) -> list[lis
 
 def table_slices(conn: Connection[Any], scan: Scan, partitions: int | None) -> list[Slice]:
     """Ranges of blocks. One slice reads one snapshot; with several, each reads the table at its own time."""
-    relation = _RELATIONS[scan.table]
+    schema = schema_on(conn)
+    known, relation = _table(scan.table, schema), in_schema(_RELATIONS[scan.table], schema)
     size = "pg_table_size(%(relation)s)" if "payload" in scan.columns else "pg_relation_size(%(relation)s)"
     row = conn.execute(
         SQL("select {}, pg_relation_size(%(relation)s)").format(SQL(size)), {"relation": relation}
@@ -151,9 +155,9 @@ def table_slices(conn: Connection[Any], scan: Scan, partitions: int | None) -> l
     total, heap = row or (0, 0)
     blocks = max(1, math.ceil(heap / _BLOCK))
     n = min(blocks, partitions or max(1, math.ceil(total / SLICE_BYTES)))
-    terms = _terms(scan)
+    terms = _terms(known, scan)
     if n == 1:
-        return [Slice(_select(scan, terms))]
+        return [Slice(_select(known, scan, terms))]
     cuts = [blocks * i // n for i in range(n)]
     slices: list[Slice] = []
     for i, first in enumerate(cuts):
@@ -161,12 +165,19 @@ def table_slices(conn: Connection[Any], scan: Scan, partitions: int | None) -> l
         span = [SQL("m.ctid >= {}::tid").format(Literal(f"({first},0)"))]
         if i + 1 < n:
             span.append(SQL("m.ctid < {}::tid").format(Literal(f"({cuts[i + 1]},0)")))
-        slices.append(Slice(_select(scan, [*span, *terms])))
+        slices.append(Slice(_select(known, scan, [*span, *terms])))
     return slices
 
 
-def _select(scan: Scan, terms: Sequence[Composable]) -> str:
-    known = _TABLES[scan.table]
+@cache
+def _table(name: str, schema: str) -> _Table:
+    """Renamed before conditions are added, whose values may look like the name of the schema."""
+    known = _TABLES[name]
+    columns = {column: in_schema(text, schema) for column, text in known.columns.items()}
+    return replace(known, source=in_schema(known.source, schema), columns=columns)
+
+
+def _select(known: _Table, scan: Scan, terms: Sequence[Composable]) -> str:
     columns = SQL(", ").join(
         SQL("{} as {}").format(SQL(known.columns[name]), sql.Identifier(name)) for name in scan.columns
     )
@@ -194,20 +205,20 @@ def _window_terms(window: Window) -> list[Composable]:
     return terms
 
 
-def _terms(scan: Scan) -> list[Composable]:
-    known = _TABLES[scan.table]
+def _terms(known: _Table, scan: Scan) -> list[Composable]:
     terms: list[Composable] = []
     if scan.since is not None:
         terms.append(SQL("{} >= {}").format(SQL(known.instant), Literal(scan.since)))
     if scan.until is not None:
         terms.append(SQL("{} < {}").format(SQL(known.instant), Literal(scan.until)))
-    return terms + [_term(scan.table, condition) for condition in scan.conditions]
+    for condition in scan.conditions:
+        if not can_apply(scan.table, condition):
+            raise InvalidInput(f"the database cannot decide on this condition: {condition}")
+        terms.append(_term(SQL(known.columns[condition.column]), condition))
+    return terms
 
 
-def _term(table: str, condition: ColumnCondition) -> Composable:
-    if not can_apply(table, condition):
-        raise InvalidInput(f"the database cannot decide on this condition: {condition}")
-    column: Composable = SQL(_TABLES[table].columns[condition.column])
+def _term(column: Composable, condition: ColumnCondition) -> Composable:
     if any(isinstance(value, str) for value in condition.values):
         # Spark compares bytes; the collation of the database may differ.
         column = SQL('{} collate "C"').format(column)

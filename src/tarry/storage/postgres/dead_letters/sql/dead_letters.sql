@@ -4,7 +4,7 @@
 with q as materialized (
     select id, name from tarry.queue where name = %(queue)s and deleted_at is null
 )
-select q.name as queue, d.key, d.payload, d.version, d.attempt, d.priority, d.due_at, d.died_at, d.reason, d.error, d.type,
+select q.name as queue, d.key, d.payload, d.version, d.attempt, d.priority, d.due_at, d.created_at, d.died_at, d.reason, d.error, d.type,
     d.headers, d.content_type, d.fingerprint, d.consumer, d.origin
 from q left join lateral (
     select w.* from (

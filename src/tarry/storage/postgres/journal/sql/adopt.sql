@@ -6,6 +6,8 @@ with here as materialized (
     update tarry.event e set xid = pg_current_xact_id()
     where e.xid::text::bigint >= (select next::text::bigint from here)
     returning 1
+), located as (
+    update tarry.rollup set last_xid = null where last_xid is not null
 ), pruned as (
     update tarry.archive_day set pruned_xid = pg_current_xact_id() where pruned_xid >= (select next from here)
 )

@@ -41,7 +41,7 @@ with q as materialized (
     insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at, size, payload_hash, payload, detail)
     select 'edited', q.now, q.id, e.key, e.version, e.attempt, e.priority, e.due_at, octet_length(e.payload),
         substr(sha256(e.payload), 1, 8), case q.journal when 'payloads' then e.payload end,
-        %(detail)s::jsonb || coalesce(case q.journal when 'payloads' then tarry.detail(e.type, e.content_type, e.headers) end, '{}')
+        %(detail)s::jsonb || coalesce(tarry.detail(q.journal = 'payloads', e.type, e.content_type, e.headers), '{}')
     from q cross join edited e
     where q.journal <> 'off'
 )

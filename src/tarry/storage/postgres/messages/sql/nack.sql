@@ -11,16 +11,17 @@ with q as materialized (
     from tarry.queue where name = %(queue)s and deleted_at is null
 ), failure as materialized (
     select f.*, found.ctid as tid, coalesce(%(now)s::timestamptz, clock_timestamp()) as now
-    from unnest(%(keys)s::text[], %(tokens)s::bigint[], %(errors)s::text[], %(after_s)s::float8[], %(reasons)s::text[],
-        %(lapsed)s::boolean[], %(fingerprints)s::text[]) as f(key, token, error, after_s, reason, lapsed, fingerprint)
+    from unnest(%(keys)s::text[], %(tokens)s::bigint[], %(errors)s::text[], %(due_ats)s::timestamptz[], %(after_s)s::float8[],
+        %(reasons)s::text[], %(lapsed)s::boolean[], %(fingerprints)s::text[])
+        as f(key, token, error, due_at, after_s, reason, lapsed, fingerprint)
     cross join lateral (
         select m.ctid from tarry.message m
         where m.key = f.key and m.queue = (select id from q) and m.token = f.token offset 0) found
 ), moved as (
     update tarry.message m
-    set due_at = f.now + make_interval(secs => coalesce(f.after_s,
+    set due_at = coalesce(f.due_at, f.now + make_interval(secs => coalesce(f.after_s,
             least((coalesce(m.retry, q.retry))[1] * power((coalesce(m.retry, q.retry))[2], least(m.attempt - 1, 62)),
-                  (coalesce(m.retry, q.retry))[3]) * (1 - (coalesce(m.retry, q.retry))[4] * random()))),
+                  (coalesce(m.retry, q.retry))[3]) * (1 - (coalesce(m.retry, q.retry))[4] * random())))),
         token = null, lease_until = '-infinity', last_error = coalesce(f.error, m.last_error)
     from failure f cross join q
     where m.ctid = f.tid and m.token = f.token and f.reason is null

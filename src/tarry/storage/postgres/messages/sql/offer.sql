@@ -6,8 +6,8 @@
 -- are delivered in it.
 with q as materialized (
     select id, journal, coalesce(%(now)s::timestamptz, statement_timestamp()) as now
-    from tarry.queue where name = %(queue)s and deleted_at is null
-), numbered as materialized ( -- many
+    from tarry.queue where name = %(queue)s and deleted_at is null and (max_depth is null or %(fits)s::boolean)
+), seq as materialized ( -- many
     select coalesce(%(versions)s::bigint[], -- many
         array(select nextval('tarry.version_seq') from generate_series(1, cardinality(%(keys)s::text[])))) as versions -- many
     from q -- many
@@ -15,7 +15,7 @@ with q as materialized (
     insert into tarry.message as m (version, queue, key, payload, content_type, due_at, planned_at, created_at, priority,
         conflict, type, headers, lease_for, max_attempts, retry, due_limit)
     select
-        (select versions from numbered)[d.rank], -- many
+        (select versions from seq)[d.rank], -- many
         -- one: nextval('tarry.version_seq'),
         q.id, d.key, d.payload, d.content_type, least(t.due_at, t.due_limit), least(t.due_at, t.due_limit), q.now, d.priority,
         d.conflict, d.type, d.extra -> 'headers', make_interval(secs => (d.extra ->> 'lease_for')::float8),
@@ -30,13 +30,13 @@ with q as materialized (
         q.now + make_interval(secs => (d.extra ->> 'max_wait')::float8) as due_limit) t
     -- include: messages/_conflict
     returning m.key::text, m.payload, m.version, m.priority, m.due_at, m.type, m.content_type, m.headers, m.xmax = 0 as created
-), journaled as (
+), noted as (
     insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at, size, payload_hash, payload, detail)
     select case when s.created then 'offered'::tarry.event_kind else 'updated' end,
         q.now, q.id, s.key, s.version, 0, s.priority, s.due_at,
-        octet_length(s.payload), substr(sha256(s.payload), 1, 8), case q.journal when 'payloads' then s.payload end,
-        case q.journal when 'payloads' then tarry.detail(s.type, s.content_type, s.headers) end
-    from q cross join stored s
+        length(s.payload), substr(sha256(s.payload), 1, 8), case q.journal when 'payloads' then s.payload end,
+        tarry.detail(q.journal = 'payloads', s.type, s.content_type, s.headers)
+    from q, stored s
     where q.journal <> 'off'
 )
 select

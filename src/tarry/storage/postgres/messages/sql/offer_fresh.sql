@@ -2,7 +2,7 @@
 -- refuses an existing key. Saves an index lookup and 48 bytes of WAL per message.
 with q as materialized (
     select id, journal, coalesce(%(now)s::timestamptz, statement_timestamp()) as now
-    from tarry.queue where name = %(queue)s and deleted_at is null
+    from tarry.queue where name = %(queue)s and deleted_at is null and (max_depth is null or %(fits)s::boolean)
 ), stored as (
     insert into tarry.message (queue, key, payload, content_type, due_at, planned_at, created_at, priority, conflict)
     select q.id, d.key, d.payload, d.content_type, t.due_at, t.due_at, q.now, d.priority, 0
@@ -17,7 +17,7 @@ with q as materialized (
     select 'offered', q.now, q.id, s.key, s.version, 0, s.priority,
         s.due_at, octet_length(s.payload), substr(sha256(s.payload), 1, 8),
         case q.journal when 'payloads' then s.payload end,
-        case q.journal when 'payloads' then tarry.detail(null, s.content_type, null) end
+        tarry.detail(q.journal = 'payloads', null, s.content_type, null)
     from q cross join stored s
     where q.journal <> 'off'
 )

@@ -7,4 +7,4 @@ with writing as (
 select q.id as queue, q.journal::text, coalesce(%(now)s::timestamptz, statement_timestamp()) as now,
     array(select nextval('tarry.version_seq') from generate_series(1, %(n)s::int)) as versions
 from tarry.queue q
-where q.name = %(queue)s and q.deleted_at is null
+where q.name = %(queue)s and q.deleted_at is null and (q.max_depth is null or %(fits)s::boolean)

@@ -1,11 +1,12 @@
 -- Create a queue; no row if the name is taken. Its settings are journaled: its journal level decides whether its messages
 -- can be derived from the journal.
 with made as (
-    insert into tarry.queue (name, lease_for, max_attempts, retry, journal, retention_for, target_lag_for, created_at,
-        updated_at)
+    insert into tarry.queue (name, lease_for, max_attempts, retry, journal, retention_for, target_lag_for, max_depth,
+        description, handler_max_attempts, created_at, updated_at)
     select %(name)s, make_interval(secs => %(lease_for)s), %(max_attempts)s::int, %(retry)s::float8[],
         %(journal)s::tarry.journal_level, make_interval(secs => %(retention_for)s),
-        make_interval(secs => %(target_lag_for)s), t.now, t.now
+        make_interval(secs => %(target_lag_for)s), %(max_depth)s::int, %(description)s::text,
+        %(handler_max_attempts)s::int, t.now, t.now
     from (select coalesce(%(now)s::timestamptz, clock_timestamp()) as now) t
     on conflict (name) where deleted_at is null do nothing
     returning *

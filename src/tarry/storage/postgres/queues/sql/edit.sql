@@ -11,6 +11,10 @@ with made as (
             then make_interval(secs => %(retention_for)s) else retention_for end,
         target_lag_for = case when 'target_lag_for' = any (%(only)s::text[])
             then make_interval(secs => %(target_lag_for)s) else target_lag_for end,
+        max_depth = case when 'max_depth' = any (%(only)s::text[]) then %(max_depth)s::int else max_depth end,
+        description = case when 'description' = any (%(only)s::text[]) then %(description)s::text else description end,
+        handler_max_attempts = case when 'handler_max_attempts' = any (%(only)s::text[])
+            then %(handler_max_attempts)s::int else handler_max_attempts end,
         updated_at = coalesce(%(now)s::timestamptz, clock_timestamp())
     where name = %(name)s and deleted_at is null
     returning *

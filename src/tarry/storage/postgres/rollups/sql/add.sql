@@ -1,11 +1,12 @@
--- Add the events committed between the head (`since`) and `until`, or now, to all slices they belong to, and move the head.
+-- Add the events committed between the head (`since`) and `until`, or now, to all slices they belong to, also of queue 0, which
+-- has the sums over all queues, and move the head.
 -- Each event lies in exactly one window between snapshots, whatever its id. The caller has locked the head. A queue without a
 -- total is counted, in the same snapshot. Relies on event_find, after prefer_bitmap_scans; `next_xid` and `running` as in
 -- journal/tail.
 with edge as materialized (
     select %(since)s::pg_snapshot as since, coalesce(%(until)s::pg_snapshot, pg_current_snapshot()) as until
 ), e as materialized (
-    select e.queue, e.kind::text as kind, e.at, e.consumer,
+    select e.xid::text::bigint as xid, e.queue, e.kind::text as kind, e.at, e.consumer,
         case when e.kind = 'leased' and e.attempt = 1 then 'lag' when e.kind in ('acked', 'nacked') then 'work' end as measure,
         greatest(extract(epoch from e.at - case when e.kind = 'leased' then e.due_at else e.leased_at end), 0)::float8 as took_s,
         case when e.kind in ('offered', 'redriven') then 1
@@ -21,25 +22,36 @@ with edge as materialized (
     from e cross join unnest(array[10, 60, 600, 3600]) as w
 ), slices as (
     insert into tarry.rollup as r
-    select w, start, queue,
+    select w, start, coalesce(queue, 0),
         count(*) filter (where kind = 'offered'), count(*) filter (where kind = 'leased'),
         count(*) filter (where kind = 'acked'), count(*) filter (where kind = 'nacked'),
         count(*) filter (where kind = 'expired'), count(*) filter (where kind = 'buried'),
         count(*) filter (where kind = 'redriven'), count(*) filter (where kind in ('dropped', 'cron_replaced')),
-        sum(live), sum(dead)
-    from b group by w, start, queue
+        sum(live), sum(dead), max(xid)
+    from b group by w, start, grouping sets ((queue), ())
     on conflict (width, start_at, queue) do update
     set offered = r.offered + excluded.offered, leased = r.leased + excluded.leased, acked = r.acked + excluded.acked,
         nacked = r.nacked + excluded.nacked, expired = r.expired + excluded.expired, buried = r.buried + excluded.buried,
         redriven = r.redriven + excluded.redriven, removed = r.removed + excluded.removed,
-        live_delta = r.live_delta + excluded.live_delta, dead_delta = r.dead_delta + excluded.dead_delta
+        live_delta = r.live_delta + excluded.live_delta, dead_delta = r.dead_delta + excluded.dead_delta,
+        last_xid = greatest(r.last_xid, excluded.last_xid)
+), buckets as (
+    select w, start, coalesce(queue, 0) as queue, measure,
+        case when took_s <= 0.001 then 0 else least(ceil(4 * ln(took_s * 1000) / ln(2)), 200) end::smallint as bucket,
+        count(*)::int as n
+    from b where measure is not null and took_s is not null
+    group by w, start, measure, bucket, grouping sets ((queue), ())
 ), times as (
     insert into tarry.rollup_time as r
-    select w, start, queue, measure,
-        case when took_s <= 0.001 then 0 else least(ceil(4 * ln(took_s * 1000) / ln(2)), 200) end::smallint as bucket, count(*)
-    from b where measure is not null and took_s is not null
-    group by w, start, queue, measure, bucket
-    on conflict (width, start_at, queue, measure, bucket) do update set n = r.n + excluded.n
+    select w, start, queue, measure, array_agg(bucket order by bucket), array_agg(n order by bucket)
+    from buckets group by w, start, queue, measure
+    on conflict (width, start_at, queue, measure) do update set (buckets, n) = (
+        select array_agg(bucket order by bucket), array_agg(n order by bucket) from (
+            select bucket, sum(n)::int as n from (
+                select unnest(r.buckets) as bucket, unnest(r.n) as n
+                union all select unnest(excluded.buckets), unnest(excluded.n)
+            ) both_parts group by bucket
+        ) merged)
 ), consumers as (
     insert into tarry.rollup_consumer as r
     select w, start, queue, consumer, count(*) filter (where kind = 'leased'), count(*) filter (where kind = 'acked'),

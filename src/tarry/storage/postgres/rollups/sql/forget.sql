@@ -11,10 +11,10 @@ with moment as materialized (
         order by 1, 2, 3 limit %(limit)s::int)
     returning 1
 ), times as (
-    delete from tarry.rollup_time where (width, start_at, queue, measure, bucket) in (
-        select r.width, r.start_at, r.queue, r.measure, r.bucket
+    delete from tarry.rollup_time where (width, start_at, queue, measure) in (
+        select r.width, r.start_at, r.queue, r.measure
         from old join tarry.rollup_time r on r.width = old.width and r.start_at < old.before
-        order by 1, 2, 3, 4, 5 limit %(limit)s::int)
+        order by 1, 2, 3, 4 limit %(limit)s::int)
     returning 1
 ), consumers as (
     delete from tarry.rollup_consumer where (width, start_at, queue, consumer) in (

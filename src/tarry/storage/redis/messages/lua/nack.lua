@@ -11,7 +11,7 @@ return settle('nack', function(row, item)
   local allowed = attempts_allowed(row, a.max_attempts)
   local exhausted = is_exhausted(row, a.max_attempts)
   if not exhausted then
-    row.due_at = num(now + (item.after or delay(row.retry or a.retry or queue.retry, row.attempt, item.spread)))
+    row.due_at = item.due_at or num(now + (item.after or delay(row.retry or a.retry or queue.retry, row.attempt, item.spread)))
     row.last_error = item.error or row.last_error
   end
   note('nacked', row, {leased = true, error = item.error, detail = allowed and {max_attempts = allowed} or nil})

@@ -8,5 +8,6 @@ for _, name in ipairs(a.only) do
     redis.call('HSET', q, name, a.settings[name])
   end
 end
+redis.call('HSET', q, 'updated_at', num(now))
 note_queue('queue_edited')
 return remember(redis.call('HGETALL', q))

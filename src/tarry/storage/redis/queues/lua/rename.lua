@@ -1,7 +1,7 @@
 -- Change the name in the queue's own record, which decides: from now on calls by the old name find that it is not this one.
 -- include: lua/_queue
 -- include: lua/_journal
-redis.call('HSET', q, 'name', a.new_name)
+redis.call('HSET', q, 'name', a.new_name, 'updated_at', num(now))
 queue.name = a.new_name
 note_queue('queue_renamed', {from = a.queue, to = a.new_name})
 return remember(redis.call('HGETALL', q))

@@ -4,6 +4,7 @@
 -- include: lua/_rows
 if queue.paused_at then
   redis.call('HDEL', q, 'paused_at', 'paused_reason')
+  redis.call('HSET', q, 'updated_at', num(now))
   note_queue('queue_resumed')
   queue.paused_at = false
   local waiters = redis.call('HVALS', q .. ':waiters')

@@ -1,8 +1,8 @@
 -- Leased sooner than 99 % of its queue: a consumer may be spinning, or a delay may be wrong.
 with leased as (
     select *, lag_us / 1000 as observed, date_from_unix_date(int(floor(unix_seconds(at) / 86400))) as date
-    from {sequence}
-    where kind = 'leased' and at >= timestamp(:since) and at < timestamp(:until)
+    from {events}
+    where at >= timestamp(:since) and at < timestamp(:until)
 )
 select /*+ broadcast(usual) */ id, leased.queue_id, queue, key, leased.consumer, at as window_from, at as window_to, observed,
     usual.p01 / 1000 as expected_low, cast(id as string) as identity,

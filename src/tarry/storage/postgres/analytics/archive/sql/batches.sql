@@ -3,5 +3,5 @@
 select
 -- include: analytics/archive/_batch
 from tarry.archive_batch
-where lake = %(lake)s and state = any (%(states)s::text[])
+where lake = %(lake)s and state = any (%(states)s::text[]) and position > %(after)s::bigint
 order by position, batch

@@ -11,12 +11,8 @@ with batches as (
 ), horizons as (
     delete from tarry.archive_horizon where lake = %(lake)s
 ), levels as (
-    delete from tarry.queue_day where lake = %(lake)s
-), heads as (
-    delete from tarry.trace_head where lake = %(lake)s
-), parts as (
-    delete from tarry.trace_part where lake = %(lake)s
-), readers as (
-    delete from tarry.trace_reader where lake = %(lake)s
+    delete from tarry.queue_level where lake = %(lake)s
+), rounds as (
+    delete from tarry.lake_round where lake = %(lake)s
 )
 select count(*) from batches

@@ -34,7 +34,7 @@ with folded as (
     insert into tarry.event (kind, at, queue, key, version, attempt, priority, due_at, size, payload_hash, payload, detail)
     select case when created then 'offered'::tarry.event_kind else 'updated' end, %(now)s, queue, key, version,
         0, priority, due_at, size, payload_hash, payload,
-        case when payload is not null then tarry.detail(type, content_type, headers) end
+        tarry.detail(payload is not null, type, content_type, headers)
     from stored
     where queue <> all (%(off)s::int[])
 ), woken as (

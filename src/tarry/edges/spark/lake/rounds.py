@@ -1,0 +1,249 @@
+# pyright: basic
+"""The derived tables of a lake, brought up to date by rounds that read new events only.
+
+A round takes the events that were archived since the last one and the open versions of their keys. It adds
+
+    metrics     one row per queue and minute      to the rows of the hours that have new events
+    consumers   one row per consumer and hour     likewise
+    facts       one row per version that ended    never changed afterwards
+    trace       events with their history         for the detectors of anomalies; dropped when they were judged
+    open        the versions that can change      one row whenever one changed; the latest counts
+
+Its events are fixed by a plan in PostgreSQL before anything is written, and each table's commit carries its number, so that a
+round that is repeated after a crash continues with the tables that do not have it yet. `open` is the last of them: the others
+are derived from its previous content.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tarry.app import App
+from tarry.core.analytics.manifest import Batch, OtherCluster
+from tarry.core.analytics.rounds import QueueLevel, Round
+from tarry.edges.spark.lake.lake import Lake, read_files
+from tarry.edges.spark.lake.tables import LakeTable, TableFile, worth_merging
+from tarry.edges.spark.sizing import FrameLayout, local_frame, sized_for
+from tarry.edges.spark.transforms import consumers, facts, metrics
+from tarry.edges.spark.transforms import history as tracing
+from tarry.edges.spark.transforms.query import dated, query, sql
+
+JOB = "round"
+TAIL = timedelta(minutes=10)
+UNJUDGED = timedelta(days=7)
+"""How long events stay for detectors that are not run."""
+ENDED = 100_000
+"""Rows of ended versions that `open` may have in any case."""
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedTables:
+    lake: Lake
+
+    @property
+    def metrics(self) -> LakeTable:
+        return LakeTable(self.lake, "metrics")
+
+    @property
+    def consumers(self) -> LakeTable:
+        return LakeTable(self.lake, "consumers")
+
+    @property
+    def facts(self) -> LakeTable:
+        return LakeTable(self.lake, "facts")
+
+    @property
+    def trace(self) -> LakeTable:
+        return LakeTable(self.lake, "trace")
+
+    @property
+    def open(self) -> LakeTable:
+        return LakeTable(self.lake, "open", by_date=False)
+
+
+def advance(spark: SparkSession, app: App, lake: Lake) -> None:
+    """Bring the derived tables up to date with the archive: first with a round that was left planned."""
+    rounds = app.pipeline.rounds
+    if rounds.planned(lake.root) is None and _target(app, lake, rounds.head(lake.root)) is None:
+        return
+    with app.pipeline.manifest.run(JOB, exclusive=f"rounds {lake.root}", lake=lake.root) as run:
+        events = 0
+        if (left := rounds.planned(lake.root)) is not None:
+            events += _done(spark, app, lake, left)
+        if (target := _target(app, lake, rounds.head(lake.root))) is not None:
+            planned = Round(
+                lake=lake.root,
+                number=run.id,
+                position=target.position,
+                snapshot=target.end.snapshot,
+                system_id=target.system_id,
+            )
+            rounds.plan(planned)
+            events += _done(spark, app, lake, planned)
+        run.summary = {"lake": lake.root, "events": events}
+
+
+def _target(app: App, lake: Lake, head: Round | None) -> Batch | None:
+    """The last batch that completes a window, if it is new. Within a cut window the events of one key can be out of
+    order: the cut is by transaction id, and the transaction with the lower id need not have locked the row first.
+    """
+    batches = app.pipeline.manifest.batches(lake.root, after=0 if head is None else head.position)
+    complete = [batch for batch in batches if batch.end.is_complete]
+    if complete and head is not None and complete[-1].system_id != head.system_id:
+        raise OtherCluster(
+            f"the derived tables of this lake belong to the database cluster {head.system_id}, and the newest batch to "
+            f"{complete[-1].system_id}",
+            hint="archive to another location",
+        )
+    return complete[-1] if complete else None
+
+
+def _done(spark: SparkSession, app: App, lake: Lake, planned: Round) -> int:
+    """Execute a planned round; the number of its events, as far as they had to be read."""
+    tables, rounds = DerivedTables(lake), app.pipeline.rounds
+    head = rounds.head(lake.root)
+    events = 0
+    if tables.open.committed() < planned.number:
+        events = _derived(spark, app, tables, head, planned)
+    # From the table: after a crash the levels of the round can no longer be computed from the open versions.
+    rounds.finish(planned, _levels(spark, tables.metrics, planned.number))
+    return events
+
+
+def new_events(spark: SparkSession, lake: Lake, batches: Sequence[Batch], since: str | None, until: str) -> DataFrame:
+    """Events of these batches between two snapshots: a compacted batch may have others as well."""
+    frame = read_files(spark, lake, [file.path for batch in batches for file in batch.files])
+    return frame.where(visible(until) if since is None else f"{visible(until)} and not {visible(since)}")
+
+
+def visible(snapshot: str) -> str:
+    """Whether the transaction `xid` is visible in a `pg_snapshot`, by PostgreSQL's rules."""
+    lowest, beyond, running = snapshot.split(":")
+    return f"(xid < {lowest} or xid < {beyond}{f' and xid not in ({running})' if running else ''})"
+
+
+def _derived(spark: SparkSession, app: App, tables: DerivedTables, head: Round | None, planned: Round) -> int:
+    """Commit the tables that do not have the round yet; the number of its events."""
+    batches = app.pipeline.manifest.batches(tables.lake.root, after=0 if head is None else head.position)
+    opened = [] if head is None else tables.open.files()
+    size = sum(batch.digest.rows for batch in batches) + sum(file.rows for file in opened)
+    with sized_for(spark, size) as layout, layout.keeping() as kept:
+        events = new_events(spark, tables.lake, batches, None if head is None else head.snapshot, planned.snapshot)
+        events = kept(layout.read(events.drop("payload", "payload_hash")))
+        carried = tables.open.read(spark, opened)
+        if carried is not None:
+            carried = kept(facts.still_open(facts.latest(facts.touched(layout.read(carried), events))))
+        sequence = kept(tracing.sequenced(events, carried))
+        known = kept(facts.fold(sequence, carried).where("fresh"))
+        traced = tracing.traced(sequence)
+        totals = query(sql("round_totals"), traced=traced).collect()
+        levels = {level.queue_id: level for level in ([] if head is None else app.pipeline.rounds.levels(head.lake))}
+        for row in totals:
+            _, depth, dead = levels.get(row.queue_id, (row.queue_id, 0, 0))
+            levels[row.queue_id] = QueueLevel(row.queue_id, depth + row.net, dead + row.dead_net)
+        after = layout.read(local_frame(spark, list(levels.values()), "queue_id int, depth long, dead long"))
+        write = _Writer(spark, layout, planned.number, is_first=head is None)
+
+        def minutes(stored: DataFrame | None) -> DataFrame:
+            merged = metrics.with_depth(metrics.measured(traced, stored), after, number=planned.number)
+            return merged.select(*metrics.MINUTES.names)
+
+        def hours(stored: DataFrame | None) -> DataFrame:
+            return consumers.consumer_hours(traced, stored, number=planned.number).select(*consumers.HOURS.names)
+
+        if totals:
+            # All hours from the first changed one on: the depth of every minute after it may have changed.
+            hour = datetime.fromtimestamp(min(row.first_hour for row in totals), UTC)
+            write.hours(tables.metrics, "minute", hour, minutes)
+            write.hours(tables.consumers, "hour", hour, hours)
+        last = app.pipeline.manifest.last_run("anomalies", tables.lake.root)
+        judged = 0 if last is None else last.summary.get("round", 0)
+        write.ended(tables.facts, known)
+        write.recent(tables.trace, tracing.with_history(events, sequence), judged)
+        write.changed(tables.open, known, sum(level.depth + level.dead for level in levels.values()))
+        return sum(row.events for row in totals)
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """The commits of one round."""
+
+    spark: SparkSession
+    layout: FrameLayout
+    number: int
+    is_first: bool
+    """Of its lake: what the tables have is replaced."""
+
+    def hours(
+        self, table: LakeTable, column: str, since: datetime, merged: Callable[[DataFrame | None], DataFrame]
+    ) -> None:
+        """Replace the rows of all hours from this one on by those merged with the new ones. An hour is one file."""
+        files = [file for file in table.files() if self.is_first or file.high[column] >= since]
+        rows = merged(self._read(table, files)).selectExpr(
+            "*", f"int(floor(unix_seconds({column}) / 3600 % 24)) as of_hour"
+        )
+        table.commit(self.layout.by(rows, "date", "of_hour"), files, self.number, "of_hour")
+
+    def ended(self, table: LakeTable, known: DataFrame) -> None:
+        """Add the facts of versions that have ended."""
+        rows = facts.published(known.where("not is_open")).selectExpr("*", f"{self.number}L as round")
+        files = table.files() if self.is_first else worth_merging(table.files())
+        stored = self._read(table, files)
+        rows = rows if stored is None else rows.unionByName(stored)
+        table.commit(self.layout.by(rows, "date"), files, self.number)
+
+    def recent(self, table: LakeTable, events: DataFrame, judged: int) -> None:
+        """Add events for detectors. Those of rounds that were judged are dropped, but for the last minutes."""
+        files = table.files()
+        newest = max((file.high["at"] for file in files), default=None)
+        gone = (
+            files
+            if self.is_first or newest is None
+            else [
+                file
+                for file in files
+                if file.high["at"] < newest - UNJUDGED
+                or (file.high["round"] <= judged and file.high["at"] < newest - TAIL)
+            ]
+        )
+        small = worth_merging([file for file in files if file not in gone])
+        rows = events.selectExpr(f"{self.number}L as round", "*", f"{dated('at')} as date")
+        stored = self._read(table, small)
+        rows = rows if stored is None else rows.unionByName(stored)
+        table.commit(self.layout.by(rows, "date"), [*gone, *small], self.number)
+
+    def changed(self, table: LakeTable, known: DataFrame, count: int) -> None:
+        """Add the new states of versions that are open or were. Of `count` open versions at most as many rows again are kept
+        for those that have ended or have a later state.
+        """
+        rows = known.where("is_open or was_open").selectExpr(*facts.OPEN.names[:-1], f"{self.number}L as round")
+        files = table.files()
+        is_whole = self.is_first or sum(file.rows for file in files) > 2 * count + ENDED
+        files = files if is_whole else worth_merging(files)
+        stored = self._read(table, files)
+        if stored is not None:
+            rows = facts.latest(rows.unionByName(stored))
+        table.commit(self.layout.few(rows.where("is_open") if is_whole else rows), files, self.number)
+
+    def _read(self, table: LakeTable, files: Sequence[TableFile]) -> DataFrame | None:
+        stored = None if self.is_first else table.read(self.spark, files)
+        return None if stored is None else self.layout.read(stored)
+
+
+def _levels(spark: SparkSession, table: LakeTable, number: int) -> list[QueueLevel]:
+    """The levels of the queues that a round changed, from its rows of `metrics`."""
+    files = table.files()
+    changed = [file.low["minute"] for file in files if file.high["round"] >= number]
+    minutes = table.read(spark, [file for file in files if changed and file.high["minute"] >= min(changed)])
+    if minutes is None:
+        return []
+    rows = query(sql("round_levels"), {"number": number}, minutes=minutes).collect()
+    return [QueueLevel(row.queue_id, row.depth, row.dead) for row in rows]
+
+
+def read_open(spark: SparkSession, lake: Lake) -> DataFrame | None:
+    """The versions that are live or dead after the last round, in the form of `facts.fold`; None before the first."""
+    stored = DerivedTables(lake).open.read(spark)
+    return None if stored is None else facts.still_open(facts.latest(stored))

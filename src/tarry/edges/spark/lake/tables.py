@@ -1,0 +1,230 @@
+# pyright: basic
+"""Delta tables in the lake: Spark tasks write the data files, the driver commits them.
+
+A commit removes files, adds files and records its number, all at once: readers see the version before or after it, and a
+commit that is repeated after a crash has no effect. Readers take the list of files from the log, never from the directory.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from math import log
+from typing import Any
+from uuid import uuid4
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+from pyarrow import fs
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from tarry.core.errors import InvalidState, TarryError
+from tarry.edges.spark.lake.lake import Lake
+
+PROPERTIES = {"delta.logRetentionDuration": "interval 1 days", "delta.deletedFileRetentionDuration": "interval 1 hours"}
+"""Replaced files stay for an hour, for readers of an earlier version; a table may be given another duration."""
+MANY = 8
+"""Files of one magnitude before they are merged."""
+_MAGNITUDE = 8
+_LARGE = 1_000_000
+"""Rows of a file that is not merged any more."""
+_TIDY_EVERY = 50
+"""Commits between two searches for files that no version needs."""
+_SCHEMES = ("abfs", "abfss", "az", "gs", "hdfs", "s3", "s3a")
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """A data file of one version of a table. Its path is relative to the table."""
+
+    path: str
+    date: date | None
+    rows: int
+    bytes: int
+    low: Mapping[str, Any] = field(compare=False)
+    """The lowest number or instant of each column that has such values."""
+    high: Mapping[str, Any] = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LakeTable:
+    """A table of the lake, partitioned by its column `date` if it has one. One job writes it, under a lock of that job."""
+
+    lake: Lake
+    name: str
+    by_date: bool = True
+
+    def committed(self) -> int:
+        """The number of the last commit; 0 before the first."""
+        table = self._stored()
+        return 0 if table is None else table.transaction_version(self.name) or 0
+
+    def files(self, dates: Iterable[date] | None = None) -> list[TableFile]:
+        """The files of the current version; of these dates, if given."""
+        table = self._stored()
+        of_dates = None if dates is None else set(dates)
+        rows = [] if table is None else pa.table(table.get_add_actions(flatten=True)).to_pylist()
+        return [_listed(row) for row in rows if of_dates is None or row["partition.date"] in of_dates]
+
+    def read(self, spark: SparkSession, files: Sequence[TableFile] | None = None) -> DataFrame | None:
+        """The rows of the current version, or of these files; None if there is no file."""
+        table = self._stored()
+        listed = self.files() if files is None else files
+        if table is None or not listed:
+            return None
+        schema = StructType.fromJson(json.loads(table.schema().to_json()))
+        reader = spark.read.schema(schema).option("basePath", self.lake.uri(self.name))
+        return reader.parquet(*(self.lake.uri(f"{self.name}/{file.path}") for file in listed)).select(*schema.names)
+
+    def replace_days(self, frame: DataFrame, days: Iterable[date], number: int) -> None:
+        """Make these rows the content of these days."""
+        self.commit(frame, self.files(days), number)
+
+    def commit(self, frame: DataFrame, removed: Sequence[TableFile], number: int, *by: str) -> None:
+        """Replace these files by these rows, unless the last commit has this number.
+
+        `by`: columns of the frame that are not stored; each combination of their values has files of its own.
+        """
+        committed = self.committed()
+        if committed > number:
+            raise InvalidState(
+                f"the table {self.name} of the lake {self.lake.root} has commit {committed}, and the database is at "
+                f"{number}: the lake belongs to a later state of the database",
+                hint="choose another location for the lake",
+            )
+        if committed == number:
+            return
+        directory = f"{self.name}/write={uuid4().hex}"
+        writer = frame.write.partitionBy(*self._partitions, *by).option("compression", "zstd").mode("overwrite")
+        writer.parquet(self.lake.uri(directory))
+        added = self._written(frame.sparkSession, directory)
+        self.lake.synced(directory)
+        fields = [field for field in frame.schema.fields if field.name not in by]
+        schema = deltalake.Schema.from_json(StructType(fields).json())
+        table = self._with(schema)
+        now = int(time.time() * 1000)
+        properties = CommitProperties(app_transactions=[Transaction(self.name, number)])
+        table.create_write_transaction(
+            [*added, *(RemoveAction(file.path, True, now) for file in removed)],
+            "append",
+            schema,
+            partition_by=self._partitions,
+            commit_properties=properties,
+        )
+        sync_log(self.lake, self.name, table)  # before PostgreSQL records that the job has done it
+        if table.version() % _TIDY_EVERY == 0:
+            # Also files of runs that were killed before their commit.
+            for path in table.vacuum(dry_run=True, enforce_retention_duration=False, full=True):
+                self.lake.remove(frame.sparkSession, f"{self.name}/{path}")
+
+    @property
+    def _partitions(self) -> list[str]:
+        return ["date"] if self.by_date else []
+
+    def _stored(self) -> deltalake.DeltaTable | None:
+        uri = self._uri()
+        return deltalake.DeltaTable(uri) if deltalake.DeltaTable.is_deltatable(uri) else None
+
+    def _with(self, schema: deltalake.Schema) -> deltalake.DeltaTable:
+        """The table, created if it is missing, with all columns of the schema."""
+        table = self._stored()
+        if table is None:
+            return deltalake.DeltaTable.create(
+                self._uri(), schema, partition_by=self._partitions, name=self.name, configuration=dict(PROPERTIES)
+            )
+        known = {field.name for field in table.schema().fields}
+        if missing := [field for field in schema.fields if field.name not in known]:
+            table.alter.add_columns(missing)
+        return table
+
+    def _uri(self) -> str:
+        uri = log_uri(self.lake, self.name)
+        if uri is None:
+            raise TarryError(
+                f"the tables of the lake {self.lake.root} have a Delta log, which cannot be written there",
+                hint=f"choose a directory, or a URI of {', '.join(_SCHEMES)}",
+            )
+        return uri
+
+    def _written(self, spark: SparkSession, directory: str) -> list[AddAction]:
+        """The files in a directory, with the statistics of their footers."""
+        system, root = fs.FileSystem.from_uri(self.lake.uri() if self.lake.path is not None else log_uri(self.lake))
+        added: list[AddAction] = []
+        for path in sorted(self.lake.files(spark, directory)):
+            if path.endswith(".parquet"):
+                with system.open_input_file(f"{root}/{path}") as file:
+                    added.append(_added(path.removeprefix(f"{self.name}/"), file.size(), pq.read_metadata(file)))
+        return added
+
+
+def worth_merging(files: Sequence[TableFile]) -> list[TableFile]:
+    """Files of one date and one order of magnitude, if there are many: each row is rewritten a few times, and a table that
+    gets a file every minute has a few files per day.
+    """
+    groups: dict[tuple[date | None, int], list[TableFile]] = defaultdict(list)
+    for file in files:
+        if file.rows < _LARGE:
+            groups[file.date, int(log(max(file.rows, 1), _MAGNITUDE))].append(file)
+    return [file for group in groups.values() if len(group) >= MANY for file in group]
+
+
+def sync_log(lake: Lake, name: str, table: deltalake.DeltaTable) -> None:
+    """Flush the newest entries of the log: a commit, and before it the creation of the table or of a column. Not all of them:
+    a day has more than a thousand, and a flush of each took two seconds.
+    """
+    table.update_incremental()
+    last = table.version()
+    lake.synced_files(f"{name}/_delta_log", (f"{version:020}.json" for version in range(max(0, last - 2), last + 1)))
+
+
+def log_uri(lake: Lake, table: str = "") -> str | None:
+    """Where the Delta library finds a table; None if it has no way there."""
+    if lake.path is not None:
+        return str(lake.path / table)
+    scheme, rest = lake.root.split("://", 1)
+    where = f"{'s3' if scheme == 's3a' else scheme}://{rest}"
+    return f"{where}/{table}".rstrip("/") if scheme in _SCHEMES else None
+
+
+def _listed(row: Mapping[str, Any]) -> TableFile:
+    low, high = (
+        {name.removeprefix(end): value for name, value in row.items() if name.startswith(end)}
+        for end in ("min.", "max.")
+    )
+    return TableFile(row["path"], row.get("partition.date"), row["num_records"], row["size_bytes"], low, high)
+
+
+def _added(path: str, size: int, footer: pq.FileMetaData) -> AddAction:
+    return AddAction(
+        path=path,
+        size=size,
+        partition_values={"date": path.split("/date=", 1)[1].split("/", 1)[0]} if "/date=" in path else {},
+        modification_time=int(time.time() * 1000),
+        data_change=True,
+        stats=json.dumps({"numRecords": footer.num_rows, **_statistics(footer)}),
+    )
+
+
+def _statistics(footer: pq.FileMetaData) -> dict[str, Any]:
+    low: dict[str, Any] = {}
+    high: dict[str, Any] = {}
+    for n in range(footer.num_columns):
+        chunks = [footer.row_group(group).column(n) for group in range(footer.num_row_groups)]
+        stored = [chunk.statistics for chunk in chunks]
+        if stored and all(of is not None and of.has_min_max and isinstance(of.min, int | datetime) for of in stored):
+            name = chunks[0].path_in_schema
+            if "." not in name:  # of an array or a struct
+                low[name], high[name] = _shown(min(of.min for of in stored)), _shown(max(of.max for of in stored))
+    return {"minValues": low, "maxValues": high}
+
+
+def _shown(value: Any) -> Any:
+    is_instant = isinstance(value, datetime)
+    return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ") if is_instant else value

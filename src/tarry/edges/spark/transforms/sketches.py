@@ -1,0 +1,16 @@
+"""Sketches of durations: mergeable by addition, exact for small groups and within 1 % for large ones."""
+
+from pyspark.sql.types import LongType, MapType
+
+from tarry.edges.spark.transforms.query import sql
+
+EXACT_UP_TO = 100
+"""Different values per group. Above it a percentile is within 1 % of the exact one."""
+POINTS = ("p50", "p95", "p99")
+FREQUENCIES = MapType(LongType(), LongType())
+"""Microseconds, and how often."""
+
+
+def sketched() -> str:
+    """A query over `tallies`: subject, measure, value, n."""
+    return sql("sketched", tallies="select * from tallies")

@@ -1,0 +1,34 @@
+"""The limits of handlers, recorded with their queues, so that `tarry queue list` shows what applies."""
+
+import logging
+from collections.abc import Sequence
+
+from tarry.core.errors import TarryError, UnknownQueue
+from tarry.services.worker.handlers import Source
+from tarry.services.worker.runtime import Connected
+
+_log = logging.getLogger("tarry.worker")
+
+
+async def note_limits(app: Connected, sources: Sequence[Source]) -> None:
+    """Nothing depends on it: a worker that may not change queues goes on."""
+    by_queue: dict[str, list[int | None]] = {}
+    for source in sources:
+        by_queue.setdefault(source.queue, []).append(source.max_attempts)
+    for queue, limits in by_queue.items():
+        most = None if None in limits else max(limit for limit in limits if limit is not None)
+        try:
+            if await _recorded(app, queue) != most:
+                await app.queues.edit(queue, handler_max_attempts=most)
+        except TarryError as error:
+            _log.debug("the limit of the handlers of %s was not recorded: %s", queue, error)
+
+
+async def _recorded(app: Connected, queue: str) -> int | None:
+    try:
+        info = await app.queues.get(queue)
+    except UnknownQueue:
+        if not app.store.settings.create_queues:
+            raise
+        info = await app.queues.create(queue, exist_ok=True)  # as the first poll would
+    return info.settings.handler_max_attempts
