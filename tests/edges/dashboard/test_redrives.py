@@ -97,6 +97,19 @@ def test_a_selection_is_redriven_and_nothing_else(screen: Screen, dashboard: Ser
     assert left == {"some-00000", "some-00002", "some-00004"}
 
 
+def test_a_plan_that_changes_under_a_pressed_button_does_not_lose_the_click(screen: Screen, dashboard: Served) -> None:
+    bury(dashboard.app, "pressed", 3, "x")
+    page = screen.open("/queues/pressed/dead/redrive?canary=0&rate=")
+    page.get_by_role("button", name="Start: redrive 3").hover()
+    page.mouse.down()
+    page.get_by_label("Messages per second").evaluate(
+        "field => { field.value = '70'; field.dispatchEvent(new Event('input', { bubbles: true })) }"
+    )
+    expect(page.locator("#plan")).to_contain_text("70/s")
+    page.mouse.up()
+    assert ended(dashboard, page).rate == 70.0
+
+
 def test_to_another_queue_and_back_what_was_not_delivered(screen: Screen, dashboard: Served) -> None:
     app = dashboard.app
     bury(app, "broken-hooks", 3, "ConnectionError: refused")
