@@ -7,23 +7,48 @@ import asyncio
 import os
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 
 from benchmarks.dashboard.fill import Sizes, derive, fill
-from benchmarks.dashboard.pages import RENDER_MS, SIZE_KB, STATEMENT_MS, Figure, measure
+from benchmarks.dashboard.pages import PATHS, RENDER_MS, SIZE_KB, STATEMENT_MS, Figure, measure
 from benchmarks.report import commit
-from benchmarks.server import running_server
+from benchmarks.server import Server, running_server, tuned
 from tarry.app import prepare
+from tarry.storage.postgres.embedded import EmbeddedSettings, start
 
 
 def run(dsn: str, sizes: Sizes, rounds: int) -> list[Figure]:
+    load(dsn, sizes)
+    return asyncio.run(measure(dsn, rounds))
+
+
+def load(dsn: str, sizes: Sizes) -> None:
     prepare(dsn, migrate=True, allow_unsafe=False)
     began = time.monotonic()
     fill(dsn, sizes)
     asyncio.run(derive(dsn, sizes))
     print(f"{sizes.messages:,} live messages and {sizes.events:,} events loaded in {time.monotonic() - began:.0f} s\n")
-    return asyncio.run(measure(dsn, rounds))
+
+
+@contextmanager
+def loaded(sizes: Sizes, data: Path | None) -> Generator[str]:
+    """A DSN of a filled database: of this run, or of the server in `data`, which is filled by the first run."""
+    if data is None:
+        with running_server(None) as server:
+            dsn = server.database("dashboard")
+            load(dsn, sizes)
+            yield dsn
+        return
+    is_new = not data.exists()
+    data.mkdir(parents=True, exist_ok=True)
+    with start(EmbeddedSettings(data_dir=data)) as embedded:
+        if is_new:
+            tuned(Server(embedded.dsn, own=True))
+            load(embedded.dsn, sizes)
+        yield embedded.dsn
 
 
 def report(figures: Sequence[Figure]) -> None:
@@ -54,7 +79,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--messages", type=int, default=1_000_000, metavar="N", help="live ones (default %(default)s)")
     parser.add_argument("--events", type=int, default=10_000_000, metavar="N", help="(default %(default)s)")
     parser.add_argument("--queues", type=int, default=10, metavar="N", help="(default %(default)s)")
-    parser.add_argument("--rounds", type=int, default=20, metavar="N", help="requests per page (default %(default)s)")
+    parser.add_argument(
+        "--rounds", type=int, default=20, metavar="N", help="requests per page; 0: only fill (default %(default)s)"
+    )
+    parser.add_argument("--data", type=Path, metavar="DIR", help="keep the filled database here, and use it next time")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only pages whose paths contain it")
     options = parser.parse_args(arguments)
     sizes = Sizes(
         messages=options.messages,
@@ -72,8 +101,9 @@ def main(arguments: list[str] | None = None) -> None:
         f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, commit {commit()}, Python {platform.python_version()}, "
         f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
     )
-    with running_server(None) as server:
-        report(run(server.database("dashboard"), sizes, options.rounds))
+    with loaded(sizes, options.data) as dsn:
+        if options.rounds:
+            report(asyncio.run(measure(dsn, options.rounds, [path for path in PATHS if options.only in path])))
     print(f"\nload {os.getloadavg()[0]:.1f} at the end")
 
 

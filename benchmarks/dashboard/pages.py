@@ -104,7 +104,7 @@ class Figure:
         return [target for target, met in checks.items() if not met]
 
 
-async def measure(dsn: str, rounds: int) -> list[Figure]:
+async def measure(dsn: str, rounds: int, paths: Sequence[str] = PATHS) -> list[Figure]:
     log = StatementLog(dsn)
     async with (
         connect_async(logging_dsn(dsn), settings=StoreSettings(pool_size=4)) as app,
@@ -112,7 +112,7 @@ async def measure(dsn: str, rounds: int) -> list[Figure]:
         httpx.AsyncClient(base_url=f"{url}/dashboard", timeout=60) as client,
     ):
         collect_rarely()  # as `tarry serve` does
-        return [await _measure(client, log, path, rounds) for path in PATHS]
+        return [await _measure(client, log, path, rounds) for path in paths]
 
 
 async def _measure(client: httpx.AsyncClient, log: StatementLog, path: str, rounds: int) -> Figure:

@@ -1,5 +1,6 @@
 """Dead letters, groups of them, and redrive jobs."""
 
+from datetime import timedelta
 from typing import Annotated, Literal, cast
 from uuid import uuid4
 
@@ -12,6 +13,7 @@ from tarry.core.messages import model
 from tarry.wire.base import (
     MOST,
     At,
+    Duration,
     Instant,
     Key,
     Page,
@@ -49,6 +51,7 @@ class StartRedriveRequest(Request):
     rate: Annotated[Rate | None, Meta(description="Messages per second; else as fast as possible.")] = None
     canary: Canary = 0
     target: Annotated[QueueName | None, Meta(description="Another queue to which they go; else their own.")] = None
+    after: Annotated[Duration | None, Meta(description="The first one is redriven this much later.")] = None
     started_by: Annotated[Consumer | None, Meta(description="The consumer that starts it; else the key.")] = None
     request: Annotated[RequestId | None, Meta(description="A request with the same id is the same job.")] = None
 
@@ -58,6 +61,7 @@ class StartRedriveRequest(Request):
             rate=self.rate,
             canary=self.canary,
             target=self.target,
+            after=self.after or timedelta(0),
             started_by=started_by,
             request=self.request or uuid4(),
         )

@@ -119,6 +119,14 @@ class TestToTheEnd:
         assert redrive.advance().state is RedriveState.DONE
         assert redrive.job.redriven == 0
 
+    def test_it_begins_after_a_while(self, queue: Queue[Any], clock: WatchedClock) -> None:
+        dead(queue, 2)
+        redrive = queue.dead_letters.start_redrive(after=MINUTE)
+        assert (redrive.job.next_at, redrive.advance().redriven) == (START + MINUTE, 0)
+        clock.advance(MINUTE)
+        finish(redrive)
+        assert (redrive.job.redriven, redrive.job.created_at) == (2, START)
+
 
 class TestRate:
     def test_no_more_than_the_rate_allows(self, queue: Queue[Any], clock: WatchedClock) -> None:

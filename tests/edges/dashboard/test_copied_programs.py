@@ -8,6 +8,7 @@ import re
 from contextlib import suppress
 from datetime import date
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -41,7 +42,7 @@ def shown(address: str) -> str:
 
 def programs(text: str) -> list[str]:
     blocks = [html.unescape(block) for block in re.findall(r"<code>(.*?)</code>", text, re.DOTALL)]
-    return [block for block in blocks if "import tarry" in block]
+    return [block for block in blocks if "import tarry" in block or "from tarry import" in block]
 
 
 def test_every_action_is_offered_in_other_tools_and_every_program_runs(
@@ -54,6 +55,7 @@ def test_every_action_is_offered_in_other_tools_and_every_program_runs(
     pages = {path: shown(f"{dashboard.url}{path}") for path in (*PATHS, *jobs)}
     copied = {program: path for path, text in pages.items() for program in programs(text)}
     assert len(copied) >= 30
+    assert any("@pytest.fixture" in program for program in copied)
     dialogs = [dialog for text in pages.values() for dialog in re.findall("<dialog.*?</dialog>", text, re.DOTALL)]
     actions = {action[1]: dialog for dialog in dialogs if (action := re.search('action="([^"]*)"', dialog))}
     assert len(actions) >= 10
@@ -76,7 +78,11 @@ def test_every_action_is_offered_in_other_tools_and_every_program_runs(
     for program, path in copied.items():
         try:
             with suppress(TarryError):  # a program before this one may have removed its subject
-                exec(compile(program, path, "exec"), {})
+                names: dict[str, Any] = {}
+                exec(compile(program, path, "exec"), names)
+                if "@pytest.fixture" in program:
+                    app = next(names["app"].__wrapped__())
+                    assert app.queue("queue-00001").try_poll() is not None
         except Exception as error:
             raise AssertionError(f"on {path}:\n{program}") from error
 

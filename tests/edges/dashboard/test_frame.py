@@ -224,6 +224,32 @@ def test_a_page_is_saved_as_a_view_of_this_browser(screen: Screen) -> None:
     expect(page.locator(".views li")).to_have_count(0)
 
 
+def test_views_are_for_the_key_that_saved_them(browser: Any, server: Server, loop: Loop) -> None:
+    made = served(server, loop, keyless=False)
+    keys = {name: made.app.keys.create(name, ["read"]).text for name in ("ana", "ben")}
+    screen = Screen(browser, made.url)
+    context = screen.context()
+
+    def signed_in(name: str) -> Page:
+        page = context.new_page()
+        page.goto(f"{made.url}/sign-in?to=/messages")
+        page.get_by_label("key").fill(keys[name])
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_role("button", name="Add this page")).to_be_visible()
+        return page
+
+    page = signed_in("ana")
+    page.get_by_role("button", name="Add this page").click()
+    page.get_by_label("Name", exact=True).fill("of ana")
+    page.get_by_role("dialog").get_by_role("button", name="Add", exact=True).click()
+    page.get_by_role("button", name="Sign out").click()
+    expect(page).to_have_url(re.compile("/sign-in$"))
+    expect(signed_in("ben").locator("[data-views] li")).to_have_count(0)
+    expect(signed_in("ana").locator("[data-views] li")).to_have_text(re.compile("of ana"))
+    screen.close()
+    made.closing.close()
+
+
 def test_an_unknown_page_is_a_problem_with_a_way_back(screen: Screen) -> None:
     response = screen.get("/nothing/here")
     assert response.status == 404
@@ -238,8 +264,9 @@ def test_a_demonstration_lists_first_steps_and_ticks_them(browser: Any, server: 
     steps = page.locator("[data-steps]")
     expect(steps.get_by_role("link")).to_have_count(5)
     page.get_by_role("button", name="Offer a message").click()
-    page.get_by_role("dialog").get_by_role("button", name="Offer", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Offer", exact=True).dblclick()
     expect(page.locator(".notice")).to_contain_text("was offered")
+    assert made.app.queues.counts("orders").ready.n == 1, "a double click offered twice"
     expect(page.locator("#why-title")).to_be_visible()  # its own page
     expect(steps.get_by_role("link", name=re.compile("done$"))).to_have_text(
         ["Offer a message, done", "Watch its timeline, done"]

@@ -77,6 +77,28 @@ def test_an_open_dialog_and_what_is_typed_in_it_stay(screen: Screen, dashboard: 
     expect(page.locator("#pause input[name=reason]")).to_have_value("half a sent")
 
 
+def test_rows_that_arrive_take_neither_a_selection_nor_a_click(screen: Screen, dashboard: Served, queue: str) -> None:
+    """The newest dead letter is the first row: what is selected or pressed moves down, and stays the same letter."""
+    queued = dashboard.app.queue(queue)
+    for key in ("first", "second", "third"):
+        queued.offer(key, 1)
+    queued.try_poll().bury("broken")
+    page, other = (screen.open(f"/queues/{queue}/dead") for _ in range(2))
+    is_live(page)
+    page.get_by_label("Select first").check()
+    queued.try_poll().bury("broken")
+    expect(page.get_by_label("Select second")).not_to_be_checked()
+    expect(page.get_by_label("Select first")).to_be_checked()
+    page.get_by_label("Select second").hover()
+    page.mouse.down()
+    queued.try_poll().bury("broken")
+    expect(other.get_by_label("Select third")).to_be_visible()
+    assert page.get_by_label("Select third").count() == 0, "rows moved below a pressed pointer"
+    page.mouse.up()
+    expect(page.get_by_label("Select second")).to_be_checked()
+    expect(page.get_by_label("Select third")).not_to_be_checked()
+
+
 def test_paused_pages_stand_still_until_they_are_resumed(screen: Screen, dashboard: Served, queue: str) -> None:
     page = screen.open(f"/queues/{queue}")
     is_live(page)

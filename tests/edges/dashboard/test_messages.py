@@ -214,6 +214,12 @@ class TestInspector:
         expect(page.locator("#payload")).to_contain_text("</code><script>alert(2)</script>")
         expect(page.locator("#payload")).to_contain_text("12345678901234567890123")
         expect(page.locator("#payload")).not_to_contain_text("hunter2")
+        link = page.get_by_role("link", name="Download").get_attribute("href") or ""
+        file = get(screen, link.removeprefix("/dashboard"))
+        assert file.headers["content-disposition"].startswith("attachment; filename=")
+        assert ("hunter2" in file.text(), "12345678901234567890123" in file.text()) == (False, True)
+        exact = get(screen, "/queues/hostile/message/payload?key=buried")
+        assert exact.body() == b'{"n":2}'
         assert page.locator("main img, main script").count() == 0
 
     def test_a_delayed_message_shows_why_it_is_not_delivered(self, screen: Screen) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import timedelta
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow.parquet as pq
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -191,6 +193,10 @@ def test_a_query_on_the_archive_is_a_table_and_a_file(many: Screen) -> None:
     )
     page.get_by_role("button", name="Run").click()
     expect(page.locator("#result-list tbody tr")).to_have_count(3)
+    link = page.get_by_role("link", name="Download as Parquet").get_attribute("href") or ""
+    table = pq.read_table(BytesIO(get(many, link.removeprefix("/dashboard")).body()))
+    assert table.to_pydict() == {"kind": ["acked", "leased", "offered"], "events": [400, 400, 400]}
+    assert get(many, "/archive/result?sql=select * from read_text('/etc/passwd')").status == 422
     response = get(many, "/archive.csv?sql=select kind, count(*) as n from events group by kind order by kind")
     assert response.text().splitlines() == ["kind,n", "acked,400", "leased,400", "offered,400"]
     assert len(get(many, "/archive.csv?sql=select * from events").text().splitlines()) == 1_001

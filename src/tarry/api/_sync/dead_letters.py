@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, Generic, TypeVar, Unpack
 from uuid import uuid4
 
@@ -69,12 +70,13 @@ class DeadLetters(Generic[P]):
         rate: float | None = None,
         canary: int = 0,
         target: str | None = None,
+        after: timedelta | None = None,
         consumer: str | None = None,
         conn: Any = None,
         **where: Unpack[Where],
     ) -> Redrive:
         """Redrive as a job: `rate` messages per second, `canary` messages first and the rest once those succeeded;
-        to the queue `target` instead of their own.
+        to the queue `target` instead of their own; the first one `after` a while.
 
         A sweeper advances it, or a caller of `advance`. It may be paused, resumed and cancelled at any time."""
         options = RedriveOptions(
@@ -84,6 +86,7 @@ class DeadLetters(Generic[P]):
             started_by=limits.check_consumer(consumer) or self._consumer,
             request=uuid4(),
             target=None if target is None else limits.check_queue_name(target),
+            after=limits.check_delay(after or timedelta(0)),
         )
         return Redrive(self._store, self._store.run(self._role.start_redrive(self._queue, options), conn))
 

@@ -284,6 +284,8 @@ class RedriveOptions:
     rate: float | None = None
     canary: int = 0
     target: str | None = None
+    after: timedelta = timedelta(0)
+    """The first step is due this much later."""
     started_by: str | None = None
     request: UUID
     """Identifies the job: the same request again returns the same job."""
@@ -298,7 +300,7 @@ class RedriveOptions:
             total=total,
             created_at=now,
             updated_at=now,
-            next_at=now,
+            next_at=now + self.after,
             rate=self.rate,
             canary=self.canary,
             target=None if self.target == queue else self.target,

@@ -17,6 +17,7 @@ JUDGED_FOR = timedelta(minutes=15)
 """Events of this time count as recent."""
 _RATE_FOR = timedelta(minutes=5)
 _FAILING = 0.2
+_NEARLY_FULL = 0.9
 _FEW = 10
 """Attempts below which a share of failures means nothing."""
 
@@ -29,6 +30,7 @@ class Concern(StrEnum):
     PAUSED = "paused"
     FAILING = "failing"
     DEAD = "dead"
+    FULL = "full"
 
 
 class Finding(NamedTuple):
@@ -126,6 +128,12 @@ def _findings(
     elif lag.p95 is not None and lag.p95 > target.total_seconds():
         p95 = roughly(timedelta(seconds=lag.p95))
         add(Concern.LATE, Severity.WARNING, f"was late: p95 of the lag is {p95}, the target is {roughly(target)}")
+    if info.settings.max_depth is not None and standing.live_total is not None:
+        full = f"{standing.live_total:,} of at most {info.settings.max_depth:,} messages"
+        if standing.live_total >= info.settings.max_depth:
+            add(Concern.FULL, Severity.CRITICAL, f"is full: it has {full}, so offers of new keys are refused")
+        elif standing.live_total >= info.settings.max_depth * _NEARLY_FULL:
+            add(Concern.FULL, Severity.WARNING, f"is nearly full: it has {full}")
     if share is not None and share >= _FAILING and attempts >= _FEW:
         add(Concern.FAILING, Severity.WARNING, f"fails in {share:.0%} of {attempts:,} attempts")
     if buried:

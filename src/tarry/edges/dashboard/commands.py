@@ -13,6 +13,8 @@ class Commands(NamedTuple):
     curl: str | None = None
     cli: str | None = None
     python: str | None = None
+    pytest: str | None = None
+    """A fixture for a test."""
 
 
 def curl(url: str, method: str = "GET", body: Mapping[str, Any] | None = None, query: Mapping[str, str] = {}) -> str:

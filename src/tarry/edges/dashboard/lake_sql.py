@@ -11,10 +11,12 @@ import re
 import threading
 import time
 from base64 import b64decode
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -82,22 +84,53 @@ def query(
     columns: Sequence[str] = COLUMNS,
 ) -> QueryResult:
     """The first rows of a query on these columns of these files. Blocks: run it in a thread."""
-    import duckdb
-
-    conn: Any = duckdb.connect(":memory:")
-    timer = threading.Timer(query_for_s, conn.interrupt)
     started = time.monotonic()
-    timer.start()
-    try:
-        check(conn, statement)
-        _open_lake(conn, files, columns)
-        rows_of = f"({statement.strip().rstrip(';')}\n)"
-        described = conn.execute(f"select * from {rows_of} limit 0").description  # noqa: S608 - checked, and with no access to anything else
+    with _opened(files, statement, columns, query_for_s) as conn:
+        described = conn.execute(f"select * from {_rows_of(statement)} limit 0").description  # noqa: S608 - checked, and with no access to anything else
         shown = ", ".join(
             f'"{_escaped(name)}"' if str(kind) in _PLAIN else f'"{_escaped(name)}"::varchar'
             for name, kind, *_ in described
         )
-        rows = conn.execute(f"select {shown} from {rows_of} limit {limit + 1:d}").fetchall()  # noqa: S608 - checked, and with no access to anything else
+        rows = conn.execute(f"select {shown} from {_rows_of(statement)} limit {limit + 1:d}").fetchall()  # noqa: S608 - checked, and with no access to anything else
+    names = [column[0] for column in described]
+    return QueryResult(names, rows[:limit], len(rows) > limit, time.monotonic() - started)
+
+
+def parquet(files: Sequence[ArchivedFile], statement: str, limit: int) -> bytes:
+    """The first rows of a query as a Parquet file. Blocks: run it in a thread."""
+    with TemporaryDirectory(prefix="tarry-") as folder:
+        path = Path(folder).resolve() / "result.parquet"
+        with _opened(files, statement, COLUMNS, QUERY_FOR_S, folder=path.parent) as conn:
+            conn.execute(
+                f"copy (select * from {_rows_of(statement)} limit {limit:d}) to {_text(str(path))} "  # noqa: S608 - checked
+                "(format parquet, compression zstd)"
+            )
+        return path.read_bytes()
+
+
+def _rows_of(statement: str) -> str:
+    return f"({statement.strip().rstrip(';')}\n)"
+
+
+@contextmanager
+def _opened(
+    files: Sequence[ArchivedFile],
+    statement: str,
+    columns: Sequence[str],
+    query_for_s: float,
+    *,
+    folder: Path | None = None,
+) -> Generator[Any]:
+    """A connection that reads these files, for a statement that it has checked. It may write into `folder` alone."""
+    import duckdb
+
+    conn: Any = duckdb.connect(":memory:")
+    timer = threading.Timer(query_for_s, conn.interrupt)
+    timer.start()
+    try:
+        check(conn, statement)
+        _open_lake(conn, files, columns, folder)
+        yield conn
     except duckdb.InterruptException:
         raise InvalidInput(
             f"the query took longer than {query_for_s:g} seconds and was cut off", hint="choose fewer days or one queue"
@@ -113,8 +146,6 @@ def query(
     finally:
         timer.cancel()
         conn.close()
-    names = [column[0] for column in described]
-    return QueryResult(names, rows[:limit], len(rows) > limit, time.monotonic() - started)
 
 
 def events(
@@ -191,11 +222,11 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
             waiting.extend(cast("list[Any]", node))
 
 
-def _open_lake(conn: Any, files: Sequence[ArchivedFile], columns: Sequence[str]) -> None:
+def _open_lake(conn: Any, files: Sequence[ArchivedFile], columns: Sequence[str], folder: Path | None) -> None:
     """The view, and then no access to anything but the lakes; the settings cannot be changed afterwards."""
     if not files:
         raise InvalidState("no file of a lake on this machine matches", hint="choose other days or another queue")
-    roots = sorted({str(Path(each.lake).resolve()) for each in files})
+    roots = sorted({str(Path(each.lake).resolve()) for each in files} | ({str(folder)} if folder else set()))
     paths = [str(Path(each.lake).resolve() / each.file.path) for each in files]
     selected = ", ".join(
         'queue_name as "queue"'

@@ -62,11 +62,11 @@ class Redaction:
             return [self.value(item) for item in cast("list[Any]", value)]
         return self.text(value) if isinstance(value, str) else value
 
-    def payload(self, payload: bytes, content_type: str | None) -> ShownPayload:
+    def payload(self, payload: bytes, content_type: str | None, most: int = SHOWN_BYTES) -> ShownPayload:
         """JSON token by token, so that numbers stay as they were sent; other text as it is; else a description."""
-        cut = len(payload) > SHOWN_BYTES
+        cut = len(payload) > most
         try:
-            text = payload[:SHOWN_BYTES].decode(errors="ignore" if cut else "strict")
+            text = payload[:most].decode(errors="ignore" if cut else "strict")
         except UnicodeDecodeError:
             return ShownPayload(f"{len(payload):,} bytes that are not text", is_json=False, hidden=0)
         if content_type is not None and not content_type.endswith("json"):

@@ -73,10 +73,11 @@ def translated(error: psycopg.Error, tries: int) -> BaseException:
             hint="make room on the server (disk, memory); nothing of this was stored",
         )
     if _is_closed(error):
+        by_hand = f"select {error.diag.schema_name}.journal_step(7)"
         return StoreUnavailable(
             "the journal has no partition for this day, and its overflow is closed to it (constraint "
             f"{error.diag.constraint_name}): a process ended before it had made the partitions; nothing was stored",
-            hint="run as the owner of the tables: tarry sweeper --once   (or in SQL: select tarry.journal_step(7))",
+            hint=f"run as the owner of the tables: tarry sweeper --once   (or in SQL: {by_hand})",
         )
     if is_transient(error):
         again = "" if tries <= 1 else f", also not after {tries - 1} more {'try' if tries == 2 else 'tries'}"

@@ -18,7 +18,7 @@ from tarry.edges.cli.options import DryRun, Limit, QueueName, Reason, Type, Yes
 from tarry.edges.cli.output import views
 from tarry.edges.cli.output.text import plural
 from tarry.edges.cli.output.views import filter_words
-from tarry.edges.formats import past
+from tarry.edges.formats import delay, past
 from tarry.wire.base import data_of
 
 if TYPE_CHECKING:
@@ -143,6 +143,7 @@ def discard(
     "tarry dlq redrive orders --group 3f2a --canary 5 --rate 50/s",
     "tarry dlq redrive orders --since 2h --detach --yes",
     "tarry dlq redrive orders --target orders-again",
+    "tarry dlq redrive orders --after 30m --detach --yes",
     audited=True,
 )
 def redrive(
@@ -156,6 +157,7 @@ def redrive(
     ] = 0,
     job: Annotated[bool, option("--job", "All that match, as a job; implied by a filter, --rate, --canary.")] = False,
     target: Annotated[str | None, option("--target QUEUE", "To another queue, as a job.")] = None,
+    after: Annotated[str | None, option("--after DURATION", "Begin this much later, as a job: 30m.")] = None,
     detach: Annotated[bool, option("--detach", "Start the job and leave it to a sweeper.")] = False,
     limit: Annotated[
         int | None, option("--limit N", "Without a job: the oldest N; default 1000.", min=1, max=10_000)
@@ -169,10 +171,11 @@ def redrive(
     a filter, --rate or --canary all that match are redriven by a job on the server, which pauses if a canary dies again.
     Ctrl-C stops the watching, not the job: tarry redrive.
     """
-    as_job = bool(job or detach or canary or target or rate is not None or options != FilterOptions())
+    as_job = bool(job or detach or canary or target or after or rate is not None or options != FilterOptions())
     if as_job and limit is not None:
         raise Usage("--limit cannot be used with a job", hint="remove --limit, or the filter")
     per_second = None if rate is None else _rate(rate)
+    later = None if after is None else delay(after, "--after")
     with cli.open(queue) as app:
         if not as_job:
             versions = sorted(set(version or ()))
@@ -192,7 +195,9 @@ def redrive(
             raise NotFound("no dead letter matches", hint=f"see: tarry dlq groups {queue}")
         to = f" to queue {target}" if target else ""
         cli.confirm(f"Redrive {_letters(matching.letters)} of queue {queue} ({filter_words(where)}){to}?", yes=yes)
-        started = app.queue(queue).dead_letters.start_redrive(rate=per_second, canary=canary, target=target, **chosen)
+        started = app.queue(queue).dead_letters.start_redrive(
+            rate=per_second, canary=canary, target=target, after=later, **chosen
+        )
         if detach:
             cli.note(f"job {started.id} waits for a sweeper (tarry sweeper), or: tarry redrive watch {started.id}")
             return print_job(cli, app, started.job)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import Any, NamedTuple
 
+from starlette.responses import Response
+
 from tarry.core.analytics.manifest import ArchivedFile
-from tarry.core.errors import InvalidInput
+from tarry.core.errors import InvalidInput, InvalidState
 from tarry.edges.dashboard import commands, lake_sql
 from tarry.edges.dashboard.commands import Commands
 from tarry.edges.dashboard.listing import Column, Listing
 from tarry.edges.dashboard.screen import Page, Screen, View
+from tarry.edges.http.problems import Problem
 
 screen = Screen("archive", "Archive", "/archive", shortcut="r", icon="archive")
 MOST_FILES = 2_000
+MOST_DOWNLOADED = 1_000_000
+"""Rows of a Parquet file."""
 DAYS = 7
 _EXAMPLES = (
     ("Events by kind", "select kind, count(*) as events from events group by kind order by events desc"),
@@ -46,14 +51,51 @@ class Part(NamedTuple):
     files: int
     rows: int
     bytes: int
+    checksum: str
+    """The sum of those of its events, whatever files they are in."""
+    kept_until: date | None
+    """None: the queue was deleted."""
+
+
+class Chosen(NamedTuple):
+    """Days and queue that the query of a page names."""
+
+    since: date
+    until: date | None
+    queue: str | None
+
+    @classmethod
+    def of(cls, view: View) -> Chosen:
+        since = _day(view.query.get("since"), "since") or view.now.date() - timedelta(days=DAYS - 1)
+        return cls(since, _day(view.query.get("until"), "until"), view.query.get("queue", "").strip() or None)
+
+    async def files(self, view: View) -> list[ArchivedFile]:
+        role = view.app.store.analytics
+        return await view.run(role.lake_files(since=self.since, until=self.until, queue=self.queue, limit=MOST_FILES))
+
+
+@screen.page("/archive/result", all_queues=True)
+async def download(view: View) -> Response:
+    """The result of a query as a Parquet file."""
+    if not lake_sql.is_installed():
+        raise InvalidState("SQL needs DuckDB, which is not installed", hint=lake_sql.INSTALL)
+    if view.redaction.patterns:
+        hint = "download it as CSV, in which rules are applied"
+        raise Problem(
+            409, "invalid_state", "rules hide parts of texts here, and a Parquet file would have them", hint=hint
+        )
+    readable = lake_sql.local(await Chosen.of(view).files(view))
+    async with view.dashboard.lake_turns:
+        content = await asyncio.to_thread(lake_sql.parquet, readable, view.query.get("sql", ""), MOST_DOWNLOADED)
+    headers = {"content-disposition": 'attachment; filename="events.parquet"'}
+    return Response(content, headers=headers, media_type="application/vnd.apache.parquet")
 
 
 @screen.page("/archive", all_queues=True)
 async def archive(view: View) -> Page:
-    query, statement = view.query, view.query.get("sql", "").strip()
-    since = _day(query.get("since"), "since") or view.now.date() - timedelta(days=DAYS - 1)
-    until, queue = _day(query.get("until"), "until"), query.get("queue", "").strip() or None
-    files = await view.run(view.app.store.analytics.lake_files(since=since, until=until, queue=queue, limit=MOST_FILES))
+    statement = view.query.get("sql", "").strip()
+    since, until, queue = chosen = Chosen.of(view)
+    files = await chosen.files(view)
     readable = lake_sql.local(files)
     result, refusal = None, None
     if statement and lake_sql.is_installed():
@@ -64,7 +106,8 @@ async def archive(view: View) -> Page:
             if view.format != "html":
                 raise
             refusal = error
-    parts = _parts(files)
+    kept = {info.name: info.settings.retention_for for info in await view.app.queues.list()}
+    parts = _parts(files, kept)
     listing = _table(view, result) if result is not None else _partitions(parts[: view.limit])
     return view.page(
         "analytics/archive.html",
@@ -135,13 +178,20 @@ def _day(text: str | None, name: str) -> date | None:
         raise InvalidInput(f"{name} must be a day like 2030-01-31, not {text!r:.40}") from None
 
 
-def _parts(files: Sequence[ArchivedFile]) -> list[Part]:
+def _parts(files: Sequence[ArchivedFile], kept: Mapping[str, timedelta]) -> list[Part]:
     parts: dict[tuple[date, str, str], list[ArchivedFile]] = {}
     for each in files:
         parts.setdefault((each.file.day, each.file.queue, each.lake), []).append(each)
     return [
         Part(
-            lake, day, queue, len(group), sum(each.file.rows for each in group), sum(each.file.bytes for each in group)
+            lake=lake,
+            day=day,
+            queue=queue,
+            files=len(group),
+            rows=sum(each.file.rows for each in group),
+            bytes=sum(each.file.bytes for each in group),
+            checksum=f"{sum(each.file.checksum for each in group) % 2**64:016x}",
+            kept_until=day + kept[queue] if queue in kept else None,
         )
         for (day, queue, lake), group in sorted(parts.items(), key=lambda item: (-item[0][0].toordinal(), item[0][1:]))
     ]
@@ -154,6 +204,8 @@ def _partitions(parts: Sequence[Part]) -> Listing:
         Column("files", "Files", "number"),
         Column("rows", "Events", "number"),
         Column("bytes", "Size", "bytes"),
+        Column("kept_until", "Kept until", value=lambda row: row.kept_until and str(row.kept_until), hide_small=True),
+        Column("checksum", "Checksum", "code", hide_small=True),
         Column("lake", "Lake", "code", hide_small=True),
     )
     return Listing(columns=columns, rows=parts, name="partitions")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from tarry.core.dead_letters.redrive import DeadFilter, Where
@@ -12,7 +12,7 @@ from tarry.edges.dashboard import commands
 from tarry.edges.dashboard.commands import Commands
 from tarry.edges.dashboard.listing import whole
 from tarry.edges.dashboard.screen import View
-from tarry.edges.formats import instant, past
+from tarry.edges.formats import instant, length, past
 from tarry.wire.base import MOST
 from tarry.wire.ids import storable
 
@@ -110,6 +110,8 @@ def arguments(where: DeadFilter, **more: Any) -> str:
 
 
 def _literal(value: Any) -> str:
+    if isinstance(value, timedelta):
+        return f"timedelta(seconds={value.total_seconds():g})"
     return f'datetime.fromisoformat("{_text(value)}")' if isinstance(value, datetime) else repr(value)
 
 
@@ -123,18 +125,28 @@ def listed(view: View, queue: str, where: DeadFilter) -> Commands:
 
 
 def redriven(
-    view: View, queue: str, where: DeadFilter, *, rate: float | None, canary: int, target: str | None = None
+    view: View,
+    queue: str,
+    where: DeadFilter,
+    *,
+    rate: float | None,
+    canary: int,
+    target: str | None = None,
+    after: timedelta = timedelta(0),
 ) -> Commands:
+    wait = length(after) if after else None
     how = [
         *(("--rate", f"{rate:g}/s") if rate else ()),
         *(("--canary", str(canary)) if canary else ()),
         *(("--target", target) if target else ()),
+        *(("--after", wait) if wait else ()),
     ]
-    body = api_body(where, rate=rate, canary=canary, target=target)
+    body = api_body(where, rate=rate, canary=canary, target=target, after=wait)
+    call = arguments(where, rate=rate, canary=canary, target=target, after=after)
     return Commands(
         curl=commands.curl(f"{view.api('queues', queue)}/dead:start_redrive", "POST", body),
         cli=commands.cli("dlq", "redrive", queue, *options(where), *how, "--job", "--detach"),
-        python=_python(queue, f"job = dead.start_redrive({arguments(where, rate=rate, canary=canary, target=target)})"),
+        python=_python(queue, f"job = dead.start_redrive({call})"),
     )
 
 

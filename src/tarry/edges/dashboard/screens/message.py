@@ -104,6 +104,28 @@ async def message_by_query(view: View) -> Page:
     return await _page(view, view.path["queue"], view.query.get("key", ""))
 
 
+@screen.page("/queues/{queue}/message/payload")
+async def payload(view: View) -> Response:
+    """The whole payload as a file: its own bytes, or the text without what a rule hides."""
+    queue, key = view.path["queue"], limits.check_key(view.query.get("key", ""))
+    body = (await _inspect(view, await view.app.queues.get(queue), key)).body
+    if body is None:
+        raise Problem(404, "not_found", f"queue {queue} has no payload of message {key!r:.100}")
+    shown = view.redaction.payload(body.payload, body.content_type, len(body.payload))
+    name = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in key)[:80]
+    headers = {"content-disposition": f'attachment; filename="{name}.{"json" if shown.is_json else "txt"}"'}
+    content = shown.text.encode() if shown.hidden or not _is_text(body.payload) else body.payload
+    return Response(content, headers=headers, media_type="application/octet-stream")
+
+
+def _is_text(payload: bytes) -> bool:
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 async def _page(view: View, queue: str, key: str) -> Page:
     limits.check_key(key)
     info = await view.app.queues.get(queue)
@@ -119,6 +141,7 @@ async def _page(view: View, queue: str, key: str) -> Page:
     past = history(inspected.events, view.now)
     body = inspected.body
     shown = None if body is None else redaction.payload(body.payload, body.content_type)
+    is_copied = shown is not None and shown.is_json and not shown.hidden and not shown.cut
     chosen = view.query.get("view", _VIEWS[0])
     steps = [
         {
@@ -152,11 +175,9 @@ async def _page(view: View, queue: str, key: str) -> Page:
         attempt_errors=compared([(attempt.number, redaction.text(attempt.error or "")) for attempt in past.attempts]),
         lineage=await _lineage(view, inspected),
         message_path=message_path,
-        commands=_commands(view, inspected),
+        commands=_commands(view, inspected)._replace(pytest=_fixture(queue, body) if is_copied and body else None),
         actions=_actions(view, inspected.live) if inspected.live else {},
-        again=_again(view, queue, body.payload.decode())
-        if body and shown and shown.is_json and not shown.hidden and not shown.cut
-        else None,
+        again=_again(view, queue, body.payload.decode()) if is_copied and body else None,
         archive=inspected.archive
         if inspected.archive and (inspected.archive.files or inspected.archive.refusal)
         else None,
@@ -333,6 +354,23 @@ def _again(view: View, queue: str, text: str) -> Commands:
         curl=f"{sending} -d {shlex.quote(body)}",
         cli=commands.cli("offer", queue, text),
         python=commands.python(f"app.queue({queue!r}).offer(None, {_literal(text)})"),
+    )
+
+
+def _fixture(queue: str, of: Body) -> str:
+    """The message as the only one of an app in memory: `tarry.testing.drain(worker, app)` handles it."""
+    how = "".join(f", {name}={value!r}" for name, value in (("type", of.type), ("priority", of.priority)) if value)
+    return "\n".join(
+        (
+            "import pytest",
+            "from tarry import testing",
+            "",
+            "@pytest.fixture",
+            "def app():",
+            "    with testing.memory_app() as app:",
+            f"        app.queue({queue!r}).offer('example', {_literal(of.payload.decode())}{how})",
+            "        yield app",
+        )
     )
 
 

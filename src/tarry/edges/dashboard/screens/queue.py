@@ -45,6 +45,7 @@ _ACTIVITY_S = 15.0
 """They are rare, so many other events are scanned for them."""
 _QUEUE_EVENTS = [kind for kind in EventKind if kind.value.startswith("queue_")]
 _DURATIONS = ("lease_for", "retention_for", "target_lag_for")
+_LIMITS = ("max_attempts", "max_depth")
 NEXT_COLUMNS = (
     Column("key", "Key", "code", href=lambda row: path("queues", row.queue, "messages", row.key)),
     Column("state", "State", "state", value=lambda row: row.state.value),
@@ -81,6 +82,7 @@ async def queue(view: View) -> Page:
         health=health,
         info=health.info,
         counts=health.standing.counts,
+        live=health.standing.live_total,
         series=series,
         rates=rates(series, chosen),
         sentences=sentences(series, chosen),
@@ -247,7 +249,8 @@ def fields_of(settings: QueueSettings) -> dict[str, str]:
     retry = settings.retry
     return {
         **{name: length(getattr(settings, name)) for name in _DURATIONS},
-        "max_attempts": "" if settings.max_attempts is None else str(settings.max_attempts),
+        **{name: str(getattr(settings, name) or "") for name in _LIMITS},
+        "description": settings.description or "",
         "retry_initial_for": length(retry.initial_for),
         "retry_factor": f"{retry.factor:g}",
         "retry_cap_for": length(retry.cap_for),
@@ -260,11 +263,14 @@ def changed_settings(info: QueueInfo, form: Mapping[str, str]) -> dict[str, Any]
     """The settings that differ from those of the queue."""
     settings = info.settings
     values: dict[str, Any] = {name: duration(form[name], name) for name in _DURATIONS if name in form}
-    if "max_attempts" in form:
-        text = form["max_attempts"].strip()
-        values["max_attempts"] = attempts = whole(text, 9)
-        if text and attempts is None:
-            raise InvalidInput(f"max_attempts must be a number, or empty for no limit, not {text!r:.40}")
+    for name in _LIMITS:
+        if name in form:
+            text = form[name].strip()
+            values[name] = limit = whole(text, 9)
+            if text and limit is None:
+                raise InvalidInput(f"{name} must be a number, or empty for no limit, not {text!r:.40}")
+    if "description" in form:
+        values["description"] = form["description"].strip() or None
     if "journal" in form:
         try:
             values["journal"] = JournalLevel(form["journal"])
@@ -400,8 +406,9 @@ def _edit_commands(view: View, name: str, before: Mapping[str, str], after: Mapp
         return None
     plain = {setting: text for setting, text in texts.items() if not setting.startswith("retry_")}
     body: dict[str, Any] = {**plain}
-    if "max_attempts" in plain:
-        body["max_attempts"] = whole(plain["max_attempts"])
+    body |= {name: whole(plain[name]) for name in _LIMITS if name in plain}
+    if "description" in plain:
+        body["description"] = plain["description"] or None
     if len(plain) < len(texts):
         body["retry"] = {
             of: after[f"retry_{of}"] if of.endswith("_for") else float(after[f"retry_{of}"]) for of in _RETRY
@@ -414,6 +421,7 @@ def _edit_commands(view: View, name: str, before: Mapping[str, str], after: Mapp
 
 _OPTIONS = {
     "lease_for": "--lease-for", "retention_for": "--retention", "target_lag_for": "--target-lag",
-    "max_attempts": "--max-attempts", "retry_initial_for": "--retry-initial", "retry_factor": "--retry-factor",
+    "max_attempts": "--max-attempts", "max_depth": "--max-depth", "description": "--description",
+    "retry_initial_for": "--retry-initial", "retry_factor": "--retry-factor",
     "retry_cap_for": "--retry-cap", "retry_jitter": "--retry-jitter", "journal": "--journal",
 }  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from uuid import UUID, uuid4
 
@@ -34,6 +34,7 @@ from tarry.edges.dashboard.screen import Page, View
 from tarry.edges.dashboard.screens import dead_choice
 from tarry.edges.dashboard.screens.dead import COUNTED_TO, screen
 from tarry.edges.dashboard.screens.dead_choice import choice, query_of, words
+from tarry.edges.formats import delay
 from tarry.services.bulk import SeenMessage, apply
 
 _STALLED_FOR = timedelta(seconds=15)
@@ -55,6 +56,7 @@ class RedrivePlan:
     canary: int
     target: str | None
     """None: their own queue."""
+    after: timedelta = timedelta(0)
 
     @classmethod
     def of(cls, queue: str, values: Mapping[str, str]) -> RedrivePlan:
@@ -67,7 +69,9 @@ class RedrivePlan:
             raise InvalidInput(f"rate must be a number of messages per second, not {rate!r:.40}") from None
         named = values.get("target", "").strip() or queue
         target = None if named == queue else limits.check_queue_name(named)
-        return cls(rate=check_rate(per_second), canary=check_canary(canaries), target=target)
+        later = values.get("after", "").strip()
+        after = delay(later, "after") if later else timedelta(0)
+        return cls(rate=check_rate(per_second), canary=check_canary(canaries), target=target, after=after)
 
     def takes(self, letters: Counted) -> timedelta | None:
         """How long the rate makes it take."""
@@ -98,7 +102,7 @@ async def wizard(view: View) -> Page:
         targets=(await view.queues(Action.PRODUCE))[:_TARGETS],
         groups=groups,
         request=uuid4(),
-        commands=dead_choice.redriven(view, queue, where, rate=plan.rate, canary=plan.canary, target=plan.target),
+        commands=dead_choice.redriven(view, queue, where, **asdict(plan)),
     )
 
 
@@ -117,6 +121,7 @@ async def start(view: View) -> Response:
         started_by=view.visitor.id,
         request=request,
         target=plan.target,
+        after=plan.after,
     )
     job = await view.run(view.app.store.dead_letters.start_redrive(queue, options))
     # The first step at once, to be seen on its page; a sweeper makes the others.
@@ -219,6 +224,7 @@ async def job(view: View) -> Page:
         progress=Progress(job=current, outcome=outcome),
         words=words(current.where),
         where=query_of(current.where),
+        is_waiting=current.step == 0 and current.next_at > view.now,
         is_stalled=current.state is RedriveState.RUNNING and view.now - current.next_at > _STALLED_FOR,
         overlapping=[other for other in recent if other.id != current.id and _overlap(current, other)],
         is_every=current.where == DeadFilter(),

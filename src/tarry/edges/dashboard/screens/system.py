@@ -233,7 +233,7 @@ def _concerns(view: View, status: DatabaseStatus) -> Iterator[SystemConcern]:
         text = f"the oldest row is {status.frozen_age:,} transactions old, and autovacuum does not freeze it"
         yield SystemConcern("critical", text)
     yield from (
-        SystemConcern("warning", f"autovacuum is off for tarry.{table.name}")
+        SystemConcern("warning", f"autovacuum is off for the table {table.name}")
         for table in status.tables
         if not table.autovacuum
     )

@@ -114,6 +114,16 @@ document.addEventListener("click", (event) => {
   else switchZone();
 });
 
+// A second click on a button that sends a form would do the same twice. The page that comes next has other forms; this one
+// may be shown again by the button "back".
+let sent = null;
+document.addEventListener("submit", (event) => {
+  if (event.target.method !== "post" || event.defaultPrevented) return;
+  if (event.target === sent) event.preventDefault();
+  sent = event.target;
+});
+addEventListener("pageshow", () => { sent = null; });
+
 // What destroys needs the name to be typed.
 function checkTyped(input) {
   const button = input.form?.querySelector("button.danger, button.primary");

@@ -146,10 +146,16 @@ export async function refresh() {
   }
 }
 
+// A click is lost, or hits another row, if its element changes between press and release.
+let isPressed = false;
+addEventListener("pointerdown", () => { isPressed = true; }, true);
+for (const name of ["pointerup", "pointercancel", "dragend"]) addEventListener(name, () => { setTimeout(() => { isPressed = false; }); }, true); // after the click
+addEventListener("blur", () => { isPressed = false; }); // released outside of the window
+
 // In a dialog or a field of this page, which a refresh would change under the visitor.
 function isBusy() {
   const active = document.activeElement;
-  return document.querySelector("dialog[open]") || active?.closest?.("#main") && active.matches("input:not([type=checkbox]), textarea, select");
+  return isPressed || document.querySelector("dialog[open]") || active?.closest?.("#main") && active.matches("input:not([type=checkbox]), textarea, select");
 }
 
 function toggle() {

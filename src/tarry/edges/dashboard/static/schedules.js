@@ -14,10 +14,9 @@ function markErrors(form, preview) {
 
 const form = document.getElementById("editor");
 if (form) {
-  new MutationObserver(() => {
-    const preview = document.getElementById("preview");
-    if (preview) markErrors(form, preview);
-  }).observe(form.parentElement, { childList: true });
+  const preview = document.getElementById("preview"); // its content is morphed
+  new MutationObserver(() => markErrors(form, preview))
+    .observe(preview, { childList: true, subtree: true, attributes: true, attributeFilter: ["data-error-for"] });
   const field = form.elements.namedItem("viewer_zone");
   if (field.value !== zone) {
     field.value = zone;

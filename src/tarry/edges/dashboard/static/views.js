@@ -1,9 +1,10 @@
-// Saved views: names for addresses of pages, with their search, range and order. Kept in this browser alone.
+// Saved views: names for addresses of pages, with their search, range and order. Kept in this browser alone, for each key
+// that signs in: names of queues and searches are not for the next one.
 
 const prefix = document.body.dataset.prefix;
 const box = document.querySelector("[data-views]");
 const dialog = document.getElementById("save-view");
-const store = `tarry-views${prefix}`;
+const store = `tarry-views${prefix} ${document.body.dataset.visitor}`;
 
 function saved() {
   try {

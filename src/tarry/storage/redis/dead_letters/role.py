@@ -195,7 +195,7 @@ class RedisDeadLetters(RedisRole):
         stored = StoredJob(job, (yield from self._ids(queue)).id or "", before_version)
         if target is not None:
             stored.target_id = (yield from self._ids(target)).id
-        about = {"job_request": options.request.hex, "next_at": str(micros(now))}
+        about = {"job_request": options.request.hex, "next_at": str(micros(job.next_at))}
         id, text = yield from self._registry("dead_letters/add_job", [msgspec.json.encode(stored)], **about)
         return (yield from self._current(id, _stored(text))).job
 

@@ -11,7 +11,7 @@ with q as materialized (
         %(key_prefix)s, %(versions)s::bigint[], %(rate)s::float8, %(canary)s::int, 'running',
         case when %(canary)s::int > 0 then 'canary' else 'rest' end, %(started_by)s, %(total)s::bigint,
         %(total_capped)s::boolean, nextval('tarry.version_seq'),
-        coalesce(%(died_from)s::timestamptz, '-infinity'), t.now, t.now, t.now, nullif(q.target, q.id)
+        coalesce(%(died_from)s::timestamptz, '-infinity'), t.now + %(after)s::interval, t.now, t.now, nullif(q.target, q.id)
     from q cross join (select coalesce(%(now)s::timestamptz, clock_timestamp()) as now) t
     where q.target is not null
     on conflict (request) do nothing

@@ -17,7 +17,8 @@ with given as materialized (
     insert into tarry.anomaly as a (fingerprint, detector, detector_version, severity, queue_id, queue, key, consumer,
         window_from, window_to, sentence, observed, expected_low, expected_high, score, evidence, run_id, fresh_at)
     select g.fingerprint, g.detector, g.detector_version, g.severity, g.queue_id, g.queue, g.key, g.consumer,
-        g.window_from, g.window_to, g.sentence, g.observed, g.expected_low, g.expected_high, g.score, g.evidence,
+        g.window_from, g.window_to, g.sentence, g.observed, g.expected_low, g.expected_high, g.score,
+        regexp_replace(g.evidence, ' from \w+\.journal where ', ' from tarry.journal where '),  -- the chosen schema
         %(run_id)s::bigint, clock_timestamp()
     from given g
     where g.fingerprint not in (select fingerprint from silenced)
