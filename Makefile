@@ -139,13 +139,15 @@ system-packages: ## Install packages that only some tests need: pgbouncer, a sec
 
 # Cleared first, so that the environment contains only what is locked. uv needs a third of pip's time; it is locked, too, so pip
 # installs it first. It reads nothing of pip's configuration: where it finds no package index, pip installs everything.
+# First from its cache alone: where an index answers every revalidation with the whole file, it would load and build PySpark again.
+UV_INSTALL = $(BIN)/uv --quiet pip install --python $(PY) --require-hashes -r requirements.lock
 $(LOCKED): requirements.lock
 	@$(REQUIRE_PYTHON)
 	tools/system-packages
 	"$(PYTHON)" -m venv --clear $(VENV)
 	awk '/^uv==/ { on = 1 } on { print; if (!/\\$$/) exit }' requirements.lock > $(VENV)/uv.txt
 	$(PIP) install --require-hashes -r $(VENV)/uv.txt \
-	  && $(BIN)/uv --quiet pip install --python $(PY) --require-hashes -r requirements.lock \
+	  && { $(UV_INSTALL) --offline 2>/dev/null || $(UV_INSTALL); } \
 	  || $(PIP) install --require-hashes -r requirements.lock
 	@touch $@
 
