@@ -15,6 +15,8 @@ from benchmarks.contenders.protocol import Contender, Session
 from benchmarks.scenarios.measures import CONSUME_CROWD
 
 MEASURES = (CONSUME_CROWD,)
+_SURPLUS = 60
+"""Messages per consumer that stay in the queue."""
 
 
 def run(bench: Bench) -> None:
@@ -43,10 +45,14 @@ def run(bench: Bench) -> None:
         ]
         for (contender, session), crowd in zip(present, crowds, strict=True):
             stack.callback(crowd.close)
-            session.offer_many(bench.bodies(bench.plan.warm_up * consumers))
+            # More than they take: in a queue that runs empty, consumers wait for what others have leased ahead.
+            session.offer_many(bench.bodies((bench.plan.warm_up + _SURPLUS) * consumers))
             crowd.consume(bench.plan.warm_up)
             turns.append((contender.name, MEASURES, turn_of(contender, session, crowd)))
         bench.rounds(f"{consumers} consumers", [*turns, (pgbench.name, MEASURES, ceiling)])
+        for _, session in present:
+            while (held := session.poll_many(bench.plan.batch))[1]:
+                session.ack_many(held[0])
 
 
 class Crowd:

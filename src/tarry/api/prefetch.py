@@ -18,6 +18,9 @@ _AHEAD_S = 0.05
 """Without a fixed size as many are held as will start within this time, and none for twice as long: others may have them."""
 _WEIGHT = 0.2
 """Of the last message in the moving average of the time that a message takes."""
+_GROWTH = 8
+"""A poll leases at most so many times as many as the one before it: 1, 8, 50. The first messages may have been quick by
+chance."""
 _USABLE = 0.5
 """A message is handed out only while at least this share of its lease is left; its handler needs time, too."""
 LOOK_EVERY_S = 0.5
@@ -35,7 +38,8 @@ class Prefetched(Generic[D]):
         self.size = size or 1
         """How many to poll."""
         self._is_adaptive = size is None
-        self._average_s = _AHEAD_S
+        self._average_s: float | None = None
+        self._most = _GROWTH
         self._taken_s: float | None = None
         self._held: deque[tuple[D, float]] = deque()
         self._stale: list[D] = []
@@ -44,6 +48,7 @@ class Prefetched(Generic[D]):
     def fill(self, deliveries: Sequence[D], polled_s: float, now_s: float) -> None:
         """`polled_s`: when the poll was sent, so that the real lease can only be longer than assumed."""
         self._looked_s = polled_s
+        self._most = _GROWTH * self.size
         held_until_s = now_s + 2 * _AHEAD_S if self._is_adaptive else inf
         for delivery in deliveries:
             lease_s = (delivery.lease_until - delivery.leased_at).total_seconds()
@@ -51,8 +56,10 @@ class Prefetched(Generic[D]):
 
     def take(self, now_s: float) -> D | None:
         if self._is_adaptive and self._taken_s is not None:
-            self._average_s += _WEIGHT * (now_s - self._taken_s - self._average_s)
-            self.size = min(_ADAPTIVE_MOST, 1 + int(_AHEAD_S / max(self._average_s, 1e-6)))
+            took_s = now_s - self._taken_s
+            average_s = took_s if self._average_s is None else self._average_s + _WEIGHT * (took_s - self._average_s)
+            self.size = min(_ADAPTIVE_MOST, self._most, 1 + int(_AHEAD_S / max(average_s, 1e-6)))
+            self._average_s = average_s
         self._taken_s = None
         while self._held:
             delivery, usable_until_s = self._held.popleft()
