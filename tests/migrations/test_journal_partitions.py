@@ -24,6 +24,7 @@ from tarry.storage.postgres._sync.runner import drive
 from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.storage.postgres.journal import statements as journal_statements
 from tarry.storage.postgres.maintenance.role import PostgresMaintenance
+from tarry.storage.postgres.messages.live_heads import LiveHeads
 from tarry.testing import MutableClock
 
 DAY = date(2031, 5, 17)
@@ -216,7 +217,7 @@ def partitions(conn: psycopg.Connection[Any]) -> list[str]:
 
 def make_partitions(conn: psycopg.Connection[Any]) -> Partitions:
     """One step of the sweeper, for a week ahead."""
-    role = PostgresMaintenance(AuthorityClock(), StoreSettings.for_tests())
+    role = PostgresMaintenance(AuthorityClock(), StoreSettings.for_tests(), LiveHeads())
     return drive(conn, role.make_partitions(7).start(True))
 
 

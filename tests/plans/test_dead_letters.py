@@ -30,6 +30,7 @@ from tarry.storage.postgres.arrays import register_array_dumpers
 from tarry.storage.postgres.connections import KEYWORDS, configure
 from tarry.storage.postgres.dead_letters import statements as dead_statements
 from tarry.storage.postgres.maintenance.role import PostgresMaintenance
+from tarry.storage.postgres.messages.live_heads import LiveHeads
 from tarry.storage.postgres.queues import statements as queue_statements
 from tarry.storage.postgres.statement import Statement, bind
 from tests.kit.clocks import START
@@ -38,7 +39,7 @@ from tests.plans.explaining import Plan, fresh, kept, prepare, undone
 from tests.plans.scenes import QUEUE, fill
 
 ROWS = 100_000
-MAINTENANCE = PostgresMaintenance(AuthorityClock(), StoreSettings())
+MAINTENANCE = PostgresMaintenance(AuthorityClock(), StoreSettings(), LiveHeads())
 GROUPS = [fingerprint("exhausted", f"{'x' * i}") for i in range(10)]
 _FILL = """
     insert into tarry.dead_letter (version, queue, died_at, due_at, created_at, priority, attempt, reason, key, payload,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
 import pytest
 
 from tarry.core.messages.model import Draft, PollOptions
+from tarry.core.operation import Operation
 from tarry.core.settings import QueueSettings, StoreSettings
 from tarry.storage.postgres._sync.runner import drive
 from tarry.storage.postgres._sync.store import PostgresStore
@@ -18,6 +20,7 @@ from tarry.storage.postgres.messages import statements
 from tarry.storage.postgres.messages.cursor import HEAD
 from tarry.storage.postgres.messages.lease_tokens import new_poll_number
 from tarry.storage.postgres.messages.statements import LeasedRow, ScanPosition
+from tarry.storage.postgres.operation import PostgresOperation
 from tarry.storage.postgres.queues import statements as queue_statements
 from tarry.storage.postgres.statement import Statement
 from tests.plans.explaining import Plan, kept, prepare, undone
@@ -79,6 +82,54 @@ def test_over_dead_rows_the_cursor_reads_a_few_pages_and_the_head_thousands(
     own.execute("vacuum tarry.message")
     assert cost(own, HEAD).buffers > 1_000
     assert cost(own, positions).buffers < 50
+
+
+LOOKS: dict[str, Callable[[PostgresStore], Operation[Any]]] = {
+    "wait": lambda store: store.wakeup.announce(QUEUE, sleep_for=timedelta(seconds=1)),
+    "counts": lambda store: store.queues.counts(QUEUE),
+    "sweep": lambda store: store.maintenance.sweep(QUEUE),
+}
+
+
+def test_over_dead_rows_a_wait_a_count_and_a_sweep_soon_read_a_few_pages_and_no_live_message_less(
+    database: str, own: psycopg.Connection[Any], old_snapshot: psycopg.Connection[Any]
+) -> None:
+    """The store learns by itself from its timer, which counts ten microseconds for each page."""
+    fill(own, AHEAD, held=0, priorities=1)
+    old_snapshot.execute("select 1")
+    own.execute("delete from tarry.message")
+    elapsed_s = 0.0
+    store = PostgresStore(database, settings=StoreSettings(pool_size=1), poll_timer=lambda: elapsed_s)
+    drive(own, ops.offer_many(QUEUE, [Draft("next", b"")], None))
+
+    def look(make: Callable[[PostgresStore], Operation[Any]]) -> tuple[Any, int]:
+        """The result, and how many pages were read for it."""
+        nonlocal elapsed_s
+        operation = make(store)
+        assert isinstance(operation, PostgresOperation)
+        op = operation.start(True)
+        statement = next(op)
+        assert isinstance(statement, Statement)
+        prepare(own, statement)
+        with undone(own):
+            pages = kept(own, statement, run=True).buffers
+        elapsed_s += pages * 1e-5
+        with pytest.raises(StopIteration) as stop:
+            op.send(drive(own, Statement(statement.sql, statement.params, list[Any]).run()))
+        return stop.value.value, pages
+
+    for verb, make in LOOKS.items():
+        looks = [look(make) for _ in range(9)]
+        assert looks[0][1] > 1_000, verb
+        assert looks[-1][1] < 150, verb
+    assert look(LOOKS["wait"])[0].due_in == timedelta(0)
+    assert look(LOOKS["counts"])[0].ready.n == 1
+    assert look(LOOKS["sweep"])[0].walked == 1
+    # What is put in front of all that is found when the head is looked at again.
+    drive(own, ops.offer_many(QUEUE, [Draft("earlier", b"", due_at=datetime(2001, 1, 1, tzinfo=UTC))], None))
+    elapsed_s += 60.0
+    assert look(LOOKS["counts"])[0].ready.n == 2
+    store.close()
 
 
 def test_a_consumer_with_fifty_thousand_leases_ahead_of_it_soon_polls_from_its_cursor(

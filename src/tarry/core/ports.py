@@ -313,6 +313,10 @@ class MaintenanceRole(Protocol):
         """Of every name, also if the lease has expired."""
         ...
 
+    def needing_sweep(self, queues: Sequence[str]) -> Operation[list[str]]:
+        """Those of the queues where a sweep may find something; perhaps more."""
+        ...
+
     def sweep(
         self, queue: str, *, after: SweepCursor | None = None, limit: int = 1000, leadership: Leadership | None = None
     ) -> Operation[Swept]:

@@ -169,19 +169,22 @@ class Sweeper:
         infos = [info for info in await self._store.run(self._store.queues.infos()) if not info.paused]
         self._cursors = {info.name: self._cursors[info.name] for info in infos if info.name in self._cursors}
         self._rests = {info.name: self._rests[info.name] for info in infos if info.name in self._rests}
-        for info in infos:
-            until, rested_s = self._rests.get(info.name, (0.0, 0.0))
-            if self._timer() < until:
-                continue
+        due = [info.name for info in infos if self._timer() >= self._rests.get(info.name, (0.0, 0.0))[0]]
+        unfinished = self._cursors.keys()
+        looked_at = [name for name in due if name not in unfinished]
+        needing = {*unfinished, *await self._store.run(self._store.maintenance.needing_sweep(looked_at))}
+        for name in due:
             before = report.expired + report.buried
-            await self._sweep(info.name, report)
+            if name in needing:
+                await self._sweep(name, report)
             report.queues += 1
-            if report.expired + report.buried > before or info.name in self._cursors:
+            _, rested_s = self._rests.get(name, (0.0, 0.0))
+            if report.expired + report.buried > before or name in self._cursors:
                 rested_s = 0.0
             every_s = self._settings.every.total_seconds()
             rest_s = min(max(every_s, 2 * rested_s), max(every_s, _RAREST_S), 6 * every_s)
             # Minus half a round, so that a round that starts slightly early does not skip the queue.
-            self._rests[info.name] = (self._timer() + rest_s - every_s / 2, rest_s)
+            self._rests[name] = (self._timer() + rest_s - every_s / 2, rest_s)
 
     async def _sweep(self, queue: str, report: SweepReport) -> None:
         cursor = self._cursors.pop(queue, None)

@@ -30,6 +30,15 @@ class TestExpiries:
         event = app.store.run(app.store.journal.timeline(queue.name, "a"))[-1]
         assert (event.attempt, event.consumer, event.lease_until) == (1, "tester", delivery.lease_until)
 
+    def test_a_queue_with_an_expired_lease_needs_a_sweep(
+        self, app: App, queue: Queue[Any], clock: WatchedClock
+    ) -> None:
+        queue.offer("a", 1)
+        take(queue)
+        clock.advance(MINUTE)
+        assert app.store.run(app.store.maintenance.needing_sweep([queue.name])) == [queue.name]
+        assert app.store.run(app.store.maintenance.needing_sweep([])) == []
+
     def test_the_next_poll_does_not_record_the_expiry_again(
         self, app: App, queue: Queue[Any], clock: WatchedClock
     ) -> None:

@@ -17,13 +17,15 @@ from tests.kit.servers import Server
 
 FOLDER = Path(tarry.__file__).parent / "storage" / "postgres"
 FILES = {f"{file.parent.parent.relative_to(FOLDER)}/{file.stem}": file for file in sorted(FOLDER.rglob("sql/*.sql"))}
-VARIANTS = {f"{verb}:typed": file for verb, file in FILES.items() if "-- typed: " in file.read_text()}
+FRAGMENTS = {verb for verb, file in FILES.items() if file.stem.startswith("_")}
+VARIANTS = {
+    f"{verb}:typed": file for verb, file in FILES.items() if "-- typed: " in file.read_text() and verb not in FRAGMENTS
+}
 SINGLE = {f"messages/{verb}:one": FILES[f"messages/{verb}"] for verb in ("offer", "offer_fresh", "ack")}
 VERBS = FILES | VARIANTS | SINGLE
-FRAGMENTS = {verb for verb, file in FILES.items() if file.stem.startswith("_")}
 
 
-RARE = {"dead_letters/redrive_step", "rollups/add"}
+RARE = {"dead_letters/redrive_step", "maintenance/sweep", "rollups/add"}
 """Run a few times per second at most, so the translation is no part of its cost that counts."""
 
 

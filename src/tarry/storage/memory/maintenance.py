@@ -1,5 +1,6 @@
 """`MaintenanceRole` in memory: leadership, for parts of one program that must not do the same work, and the sweep."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from tarry.core.journal.events import EventKind
@@ -40,6 +41,10 @@ class MemoryMaintenance(MemoryRole, NoDatabase):
     def _keep(self, leadership: Leadership) -> Leadership:
         self._state.leaders[leadership.name] = leadership
         return leadership
+
+    def needing_sweep(self, queues: Sequence[str]) -> MemoryOperation[list[str]]:
+        """All of them: a look at a queue would cost as much as its sweep."""
+        return self._result(list(queues))
 
     @locked
     def sweep(

@@ -14,6 +14,7 @@ from tarry.storage.postgres.fencing import ServerSession
 from tarry.storage.postgres.journal.role import PostgresJournal
 from tarry.storage.postgres.maintenance.role import PostgresMaintenance
 from tarry.storage.postgres.messages.depth import DepthBudget
+from tarry.storage.postgres.messages.live_heads import LiveHeads
 from tarry.storage.postgres.messages.role import PostgresMessages
 from tarry.storage.postgres.queues.role import PostgresQueues
 from tarry.storage.postgres.rollups.role import PostgresRollups
@@ -40,13 +41,14 @@ class PostgresRoles:
         self._subscription = Subscription(listen_dsn_of(dsn, settings.listen_dsn), wait_queue, trusted=trusted)
         budget = DepthBudget(poll_timer)
         self.messages = PostgresMessages(clock, settings, poll_timer, budget)
-        self.queues = PostgresQueues(clock, settings)
-        self.wakeup = PostgresWakeup(clock, settings, wait_queue, self._subscription)
+        live_heads = LiveHeads(poll_timer)
+        self.queues = PostgresQueues(clock, settings, live_heads)
+        self.wakeup = PostgresWakeup(clock, settings, wait_queue, self._subscription, live_heads)
         self.dead_letters = PostgresDeadLetters(clock, settings)
         self.cron = PostgresCron(clock, settings)
         self.journal = PostgresJournal(clock, settings)
         self.security = PostgresSecurity(clock, settings, budget)
-        self.maintenance = PostgresMaintenance(clock, settings)
+        self.maintenance = PostgresMaintenance(clock, settings, live_heads)
         self.rollups = PostgresRollups(clock, settings)
         self.search = PostgresSearch(clock, settings)
         self.analytics = analytics_role()

@@ -1,8 +1,10 @@
 """`MaintenanceRole` on PostgreSQL: leadership, and the work of the sweeper."""
 
-from datetime import timedelta
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from operator import itemgetter
 
-from tarry.core.limits import PRIORITIES
+from tarry.core.clock import Clock
 from tarry.core.maintenance.database import DatabaseStatus, OpenTransaction, Partition, TableStatus
 from tarry.core.maintenance.leadership import Leadership
 from tarry.core.maintenance.sweeping import (
@@ -14,18 +16,27 @@ from tarry.core.maintenance.sweeping import (
     Swept,
     VacuumProblem,
 )
-from tarry.storage.postgres.arrays import MINUS_INFINITY, BigintArray, SmallintArray, TimestampArray
+from tarry.core.settings import StoreSettings
+from tarry.storage.postgres.arrays import TextArray
 from tarry.storage.postgres.dead_letters.statements import fenced
 from tarry.storage.postgres.journal.pruning import prune
-from tarry.storage.postgres.messages.statements import storable
+from tarry.storage.postgres.messages.live_heads import LiveHeads, ScanKey
+from tarry.storage.postgres.messages.statements import ScanPosition, starting_at, storable
 from tarry.storage.postgres.operation import PostgresOperation, PostgresRole, operation
 from tarry.storage.postgres.queues.statements import remove_leftovers
-from tarry.storage.postgres.statement import Op, Row, bind, each, first, made, only_row, value
+from tarry.storage.postgres.statement import Op, Row, Statement, bind, each, first, made, only_row, value
 
+_LOOK_AT = 500
+"""Queues that one statement looks at."""
+_LOOK_S = 0.1
 held_leadership = first(made(Leadership))
 
 
 class PostgresMaintenance(PostgresRole):
+    def __init__(self, clock: Clock, settings: StoreSettings, live_heads: LiveHeads) -> None:
+        super().__init__(clock, settings)
+        self._live_heads = live_heads
+
     def acquire(self, name: str, holder: str, lead_for: timedelta) -> PostgresOperation[Leadership | None]:
         return self._sql("maintenance/acquire_leadership", held_leadership, name=name, holder=holder, lead_for=lead_for)
 
@@ -42,33 +53,48 @@ class PostgresMaintenance(PostgresRole):
     def leaders(self) -> PostgresOperation[list[Leadership]]:
         return self._sql("maintenance/leaders", each(made(Leadership)))
 
+    def needing_sweep(self, queues: Sequence[str]) -> PostgresOperation[list[str]]:
+        def steps(own: bool) -> Op[list[str]]:  # noqa: FBT001
+            needing = [name for name in queues if self._live_heads.has(ScanKey("sweep", name))]
+            others = sorted(set(queues) - set(needing))
+            for start in range(0, len(others), _LOOK_AT):
+                chunk, started_s = others[start : start + _LOOK_AT], self._live_heads.timer()
+                about = {"queues": TextArray(chunk), "now": self._now}
+                named = yield from bind("maintenance/needing_sweep", each(itemgetter(0)), **about).run()
+                # If it was slow, perhaps because of dead rows, the sweep of each finds out where its messages begin.
+                needing += chunk if self._live_heads.timer() - started_s > _LOOK_S else named
+            return needing
+
+        return PostgresOperation(steps)
+
     def sweep(
         self, queue: str, *, after: SweepCursor | None = None, limit: int = 1000, leadership: Leadership | None = None
     ) -> PostgresOperation[Swept]:
-        cursors = after or (None,) * len(PRIORITIES)
         limit = max(1, storable(limit))
 
-        def decode(rows: list[Row]) -> Swept:
-            if not rows:
-                return Swept()
-            reached = list(cursors)
-            for row in rows:
-                reached[row.priority] = (row.due_at, row.version)
-            # A priority that returned `limit` rows may have more; the cursors of the others are kept until all are done:
-            # messages that are offered meanwhile are for the next round.
-            more = any(row.walked >= limit for row in rows)
-            walked = sum(row.walked for row in rows)
-            return Swept(rows[0].expired, rows[0].buried, walked, tuple(reached) if more else None)
+        def statement(positions: Sequence[ScanPosition]) -> Statement[Swept]:
+            def decode(rows: list[Row]) -> Swept:
+                reached: list[tuple[datetime, int] | None] = [
+                    None if position.due_at is None else (position.due_at, position.version) for position in positions
+                ]
+                walked_rows = [row for row in rows if row.walked]
+                if not walked_rows:
+                    return Swept()
+                for row in walked_rows:
+                    reached[row.priority] = (row.due_at, row.version)
+                # A priority that returned `limit` rows may have more; the cursors of the others are kept until all are
+                # done: messages that are offered meanwhile are for the next round.
+                more = any(row.walked >= limit for row in walked_rows)
+                walked = sum(row.walked for row in walked_rows)
+                return Swept(rows[0].expired, rows[0].buried, walked, tuple(reached) if more else None)
 
-        return self._sql(
-            "maintenance/sweep",
-            decode,
-            queue=queue,
-            limit=limit,
-            priorities=SmallintArray(PRIORITIES),
-            after_due_at=TimestampArray([p and p[0] for p in cursors], missing=MINUS_INFINITY),
-            after_version=BigintArray([p[1] if p else 0 for p in cursors]),
-            **fenced(leadership),
+            about = {"queue": queue, "limit": limit, "now": self._now}
+            return bind("maintenance/sweep", decode, **about, **starting_at(positions), **fenced(leadership))
+
+        if after is None:
+            return PostgresOperation(lambda own: self._live_heads.scan(ScanKey("sweep", queue), statement, own=own))
+        return PostgresOperation(
+            lambda own: statement([ScanPosition() if p is None else ScanPosition(*p) for p in after]).run()
         )
 
     def remove_leftovers(self) -> PostgresOperation[int]:

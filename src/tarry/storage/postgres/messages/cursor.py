@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from tarry.storage.postgres.messages.statements import HEAD, LeasedRow, ScanPosition
 
-_MARGIN_S = 0.002
+MARGIN_S = 0.002
 _REST_S = 0.2
 _SHARE = 20
 _ROWS_FOR_COST = 10
@@ -44,7 +44,7 @@ class Cursor:
     """One per queue (and type) of a consumer. Concurrent threads cost at most an extra scan from the head."""
 
     def __init__(self) -> None:
-        self._positions: list[ScanPosition] = list(HEAD)
+        self.positions: Sequence[ScanPosition] = list(HEAD)
         self._from_head = _Looks()
         self._from_cursor = _Looks()
         self._row_s: float | None = None
@@ -54,18 +54,14 @@ class Cursor:
 
     def scan(self, now_s: float) -> Sequence[ScanPosition]:
         """Where the next scan starts."""
-        if self._last_from_head_s <= _MARGIN_S:
+        if self._last_from_head_s <= MARGIN_S:
             return HEAD  # so the fastest of the last scans was not slow
         if self.head_is_expensive:
             return HEAD if now_s >= self.head_due else self.positions
         # Slow, but perhaps not because of the head: compare with a scan from the cursor.
-        slow = self._from_head.enough and self._from_head.least_s() > _MARGIN_S
+        slow = self._from_head.enough and self._from_head.least_s() > MARGIN_S
         unsure = not self._from_cursor.enough or self._unchecked >= _CHECK_AFTER
         return self.positions if slow and unsure else HEAD
-
-    @property
-    def positions(self) -> Sequence[ScanPosition]:
-        return tuple(self._positions)
 
     @property
     def head_is_expensive(self) -> bool:
@@ -73,22 +69,28 @@ class Cursor:
         if not (self._from_head.enough and self._from_cursor.enough):
             return False
         row_s = self._row_s or 0.0
-        return self._from_head.least_s(row_s) > max(0.0, self._from_cursor.least_s(row_s)) + _MARGIN_S
+        return self._from_head.least_s(row_s) > max(0.0, self._from_cursor.least_s(row_s)) + MARGIN_S
 
     def learn(self, scanned: Sequence[ScanPosition], cost_s: float, now_s: float, rows: Sequence[LeasedRow]) -> None:
         """`rows`: those of a priority in their order."""
-        if len(rows) >= _ROWS_FOR_COST:
-            self._row_s = min(cost_s / len(rows), self._row_s or cost_s)
-        if scanned is HEAD:
-            self._unchecked += 1
-            self._last_from_head_s = cost_s
-            self._from_head.add(cost_s, len(rows))
-            self.head_due = now_s + max(_REST_S, _SHARE * cost_s)
-        else:
-            self._unchecked = 0
-            self._from_cursor.add(cost_s, len(rows))
-        positions = self._positions
+        self.measure(scanned, cost_s, now_s, len(rows))
+        if not rows:
+            return
+        positions = list(self.positions)
         for priority, row in {row.priority: row for row in rows}.items():  # the last of each
             due_at, version = positions[priority]
             if due_at is None or (due_at, version) < (row.due_at, row.version):
                 positions[priority] = ScanPosition(row.due_at, row.version)
+        self.positions = positions
+
+    def measure(self, scanned: Sequence[ScanPosition], cost_s: float, now_s: float, rows: int) -> None:
+        if rows >= _ROWS_FOR_COST:
+            self._row_s = min(cost_s / rows, self._row_s or cost_s)
+        if scanned is HEAD:
+            self._unchecked += 1
+            self._last_from_head_s = cost_s
+            self._from_head.add(cost_s, rows)
+            self.head_due = now_s + max(_REST_S, _SHARE * cost_s)
+        else:
+            self._unchecked = 0
+            self._from_cursor.add(cost_s, rows)

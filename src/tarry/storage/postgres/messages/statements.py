@@ -242,6 +242,12 @@ def _after(positions: Sequence[ScanPosition], *, lowest_first: bool) -> tuple[Ti
     return due_ats, BigintArray([p.version for p in order])
 
 
+def starting_at(positions: Sequence[ScanPosition]) -> dict[str, Any]:
+    """The parameters of `messages/_live_heads`."""
+    after_due_at, after_version = _HEADS if positions is HEAD else _after(positions, lowest_first=True)
+    return {"priorities": _LOWEST_FIRST, "after_due_at": after_due_at, "after_version": after_version}
+
+
 _HIGHEST_FIRST = SmallintArray(range(9, -1, -1))
 _LOWEST_FIRST = SmallintArray(range(10))
 _HEADS = _after(HEAD, lowest_first=True)
@@ -357,7 +363,7 @@ def messages(
     )
 
 
-def counts(queue: str, limit: int, now: datetime | None) -> Statement[Counts]:
+def counts(queue: str, limit: int, now: datetime | None, positions: Sequence[ScanPosition] = HEAD) -> Statement[Counts]:
     limit = storable(limit)
 
     def decode(rows: list[Row]) -> Counts:
@@ -375,7 +381,7 @@ def counts(queue: str, limit: int, now: datetime | None) -> Statement[Counts]:
             lag_for=row.lag,
         )
 
-    return bind("messages/counts", decode, queue=queue, limit=limit + 1, now=now)
+    return bind("messages/counts", decode, queue=queue, limit=limit + 1, now=now, **starting_at(positions))
 
 
 def drop(

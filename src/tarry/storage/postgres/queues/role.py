@@ -1,19 +1,26 @@
 """`QueuesRole` on PostgreSQL."""
 
 from datetime import datetime
+from functools import partial
 
+from tarry.core.clock import Clock
 from tarry.core.errors import InvalidState, UnknownQueue
 from tarry.core.limits import check_queue_name
 from tarry.core.messages.model import Counts
-from tarry.core.settings import QueueInfo, QueueSettings
+from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
 from tarry.storage.postgres.messages import statements as message_statements
-from tarry.storage.postgres.operation import PostgresOperation, PostgresRole, operation
+from tarry.storage.postgres.messages.live_heads import LiveHeads, ScanKey
+from tarry.storage.postgres.operation import PostgresOperation, PostgresRole, in_known_queue, operation
 from tarry.storage.postgres.queues import statements
 from tarry.storage.postgres.queues.statements import info_of
 from tarry.storage.postgres.statement import Op, bind, each, first, value, value_or_none
 
 
 class PostgresQueues(PostgresRole):
+    def __init__(self, clock: Clock, settings: StoreSettings, live_heads: LiveHeads) -> None:
+        super().__init__(clock, settings)
+        self._live_heads = live_heads
+
     @operation()
     def create(self, name: str, settings: QueueSettings, *, exist_ok: bool) -> Op[QueueInfo]:
         created = yield from statements.create(check_queue_name(name), settings, self._now).run()
@@ -76,9 +83,12 @@ class PostgresQueues(PostgresRole):
     def infos(self) -> PostgresOperation[list[QueueInfo]]:
         return self._sql("queues/info", each(info_of), name=None)
 
-    @operation()
-    def counts(self, name: str, *, limit: int = 10_000) -> Op[Counts]:
-        return message_statements.counts(name, limit, self._now).run()
+    def counts(self, name: str, *, limit: int = 10_000) -> PostgresOperation[Counts]:
+        def steps(own: bool) -> Op[Counts]:  # noqa: FBT001
+            make = partial(message_statements.counts, name, limit, self._now)
+            return self._live_heads.scan(ScanKey("counts", name), make, own=own)
+
+        return PostgresOperation(lambda own: in_known_queue(lambda: steps(own)))
 
     def pause(self, name: str, *, reason: str | None = None) -> PostgresOperation[QueueInfo]:
         return self._pause(name, paused=True, reason=reason)

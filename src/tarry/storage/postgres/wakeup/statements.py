@@ -1,9 +1,10 @@
 """Statements of wakeup: wait, notify, leave."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from tarry.core.wakeup.wait_queue import SLEEP_GROWTH, WaitHint
-from tarry.storage.postgres.messages.statements import known
+from tarry.storage.postgres.messages.statements import HEAD, ScanPosition, known, starting_at
 from tarry.storage.postgres.statement import Row, Statement, bind, sql
 
 
@@ -11,6 +12,7 @@ def wait(
     queue: str,
     type: str | None,
     now: datetime | None,
+    positions: Sequence[ScanPosition] = HEAD,
     *,
     process: str | None,
     sleep_for: timedelta,
@@ -25,7 +27,7 @@ def wait(
     # the next renewal of the sleep is seen neither by that renewal nor by the sleep that it begins.
     keep_for = sleep_for + min(sleep_for * SLEEP_GROWTH, longest) + timedelta(seconds=1)
     about = {"queue": queue, "type": type, "process": process, "probe": probe, "now": now}
-    params = {**about, "keep_for": keep_for, "scan_every": scan_every}
+    params = {**about, "keep_for": keep_for, "scan_every": scan_every, **starting_at(positions)}
 
     def decode(rows: list[Row]) -> WaitHint:
         due_in = known(queue, rows)[0].due_in

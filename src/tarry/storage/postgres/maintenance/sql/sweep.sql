@@ -1,26 +1,28 @@
 -- One step of the sweeper along a queue: expired leases are journaled, once each, and messages without attempts left
 -- become dead letters. The next poll would do the same; an idle queue has none. Scans message_order from the sweeper's
 -- cursor, one descent per priority, at most `limit` rows each. Locked rows are skipped, and no indexed column changes:
--- HOT. The token stays, so that a late ack still counts. A paused queue is left alone.
+-- HOT. The token stays, so that a late ack still counts. A paused queue is left alone. Returns a row for each priority that had
+-- rows, at least one if the queue was swept, and in each where the live messages begin.
 with
 -- include: maintenance/_leadership
 , q as materialized (
     select id, journal, max_attempts from tarry.queue
     where name = %(queue)s and deleted_at is null and paused_at is null
       and (%(leader)s::text is null or exists (select from leadership))
-), moment as materialized (
+),
+-- include: messages/_live_heads
+, moment as materialized (
     select coalesce(%(now)s::timestamptz, clock_timestamp()) as now
 ), walked as materialized (
-    select w.*, cursor.priority
-    from unnest(%(priorities)s::smallint[], %(after_due_at)s::timestamptz[], %(after_version)s::bigint[])
-        as cursor(priority, due_at, version)
+    select w.*, live.priority
+    from live_head live
     cross join lateral (
         select c.ctid as place, c.due_at, c.version, c.lease_until <= (select now from moment)
             and ((c.token is not null and c.expired_at is null)
                 or c.attempt >= coalesce(c.max_attempts, c.policy_max_attempts, (select max_attempts from q), 2147483647)) as stuck
         from tarry.message c
-        where (c.queue + 0) = (select id from q) and c.priority = cursor.priority
-          and (c.due_at, c.version) > (cursor.due_at, cursor.version)
+        where (c.queue + 0) = (select id from q) and c.priority = live.priority
+          and (c.due_at, c.version) >= (live.due_at, live.version)
           and c.due_at <= coalesce(%(now)s::timestamptz, statement_timestamp())
         order by c.due_at, c.version
         limit %(limit)s::int
@@ -65,6 +67,8 @@ with
     where q.journal <> 'off'
 )
 select (select count(*) from lapsed_rows) + (select count(*) from died where by_expiry) as expired, (select count(*) from died) as buried,
-    w.priority, count(*) as walked, max(w.due_at) as due_at,
-    (array_agg(w.version order by w.due_at desc, w.version desc))[1] as version
-from walked w group by w.priority
+    w.priority, count(w.place) as walked, max(w.due_at) as due_at,
+    (array_agg(w.version order by w.due_at desc, w.version desc))[1] as version,
+    (select array_agg(due_at order by priority) from live_head) as live_due_ats,
+    (select array_agg(version order by priority) from live_head) as live_versions
+from q left join walked w on true group by w.priority

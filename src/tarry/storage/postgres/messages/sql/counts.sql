@@ -1,17 +1,21 @@
 -- How many messages are delayed, ready, leased and dead, at most `limit` of each scan: cheap however long the queue is, since
 -- the scans are ordered (else the planner collects all of the queue in a bitmap first).
 -- Due rows come first along message_order and are distinguished; later rows are only counted. `lag` is the age of the
--- first due row of any priority that is not leased, searched among the first 10,000 of each.
+-- first due row of any priority that is not leased, searched among the first 10,000 of each. Also returns where the live
+-- messages begin.
 with q as materialized (
     select id from tarry.queue where name = %(queue)s and deleted_at is null
-), moment as materialized (
+),
+-- include: messages/_live_heads
+, moment as materialized (
     select coalesce(%(now)s::timestamptz, clock_timestamp()) as now
 ), due as materialized (
-    select d.held from q cross join moment cross join generate_series(0, 9) as level(priority)
+    select d.held from q cross join moment cross join live_head live
     cross join lateral (
         select m.lease_until > moment.now as held
         from tarry.message m
-        where (m.queue + 0) = q.id and m.priority = level.priority::smallint and m.due_at <= moment.now
+        where (m.queue + 0) = q.id and m.priority = live.priority and m.due_at <= moment.now
+          and (m.due_at, m.version) >= (live.due_at, live.version)
         order by m.due_at, m.version limit %(limit)s::int
     ) d
     limit %(limit)s::int
@@ -30,12 +34,13 @@ with q as materialized (
     ) d
 ), oldest as materialized (
     select moment.now - min(o.due_at) as lag
-    from q cross join moment cross join generate_series(0, 9) as level(priority)
+    from q cross join moment cross join live_head live
     cross join lateral (
         select w.due_at from (
             select m.due_at, m.lease_until
             from tarry.message m
-            where (m.queue + 0) = q.id and m.priority = level.priority::smallint and m.due_at <= moment.now
+            where (m.queue + 0) = q.id and m.priority = live.priority and m.due_at <= moment.now
+              and (m.due_at, m.version) >= (live.due_at, live.version)
             order by m.due_at, m.version
             limit 10000
         ) w
@@ -48,5 +53,7 @@ select (select count(*) filter (where not held) from later) as delayed,
     (select count(*) filter (where not held) from due) as ready,
     (select count(*) filter (where held) from due) + (select count(*) filter (where held) from later) as leased,
     (select count(*) from dead) as dead, (select count(*) from due) as due, (select count(*) from later) as later,
-    coalesce((select lag from oldest), interval '0') as lag
+    coalesce((select lag from oldest), interval '0') as lag,
+    (select array_agg(due_at order by priority) from live_head) as live_due_ats,
+    (select array_agg(version order by priority) from live_head) as live_versions
 from q

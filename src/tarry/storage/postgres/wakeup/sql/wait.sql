@@ -2,14 +2,18 @@
 -- earlier offer notifies it. A concurrent offer may not see the row, nor this statement its message: that is why sleeps
 -- begin short (core/wakeup). The row is unlogged, and renewed in place (HOT). The head: along message_order (with `typed`
 -- along message_order_by_type), per priority the first row that is not leased, and the first lease that ends. Behind a
--- thousand leased rows it cannot be seen: then the result is one scan interval. `probe`: a notification to this process
+-- thousand leased rows it cannot be seen: then the result is one scan interval. Also returns where the live messages
+-- begin. `probe`: a notification to this process
 -- itself, as proof that notifications arrive.
 with q as materialized (
     select id, paused_at, coalesce(%(now)s::timestamptz, clock_timestamp()) as now
     from tarry.queue where name = %(queue)s and deleted_at is null
-), head as materialized (
-    select min(least(free.due_at, held.until)) as due_at
-    from generate_series(0, 9) as level(priority)
+),
+-- include: messages/_live_heads
+, head as materialized (
+    select min(least(free.due_at, held.until)) as due_at, array_agg(live.due_at order by live.priority) as live_due_ats,
+        array_agg(live.version order by live.priority) as live_versions
+    from live_head live
     left join lateral (
         select walked.due_at
         from (
@@ -17,7 +21,8 @@ with q as materialized (
             from tarry.message m
             where (m.queue + 0) = (select id from q where paused_at is null)
               -- typed: and m.type = %(type)s
-              and m.priority = level.priority::smallint
+              and m.priority = live.priority
+              and (m.due_at, m.version) >= (live.due_at, live.version)
             order by m.due_at, m.version
             limit 1000
         ) walked
@@ -32,7 +37,8 @@ with q as materialized (
             from tarry.message m
             where (m.queue + 0) = (select id from q where paused_at is null)
               -- typed: and m.type = %(type)s
-              and m.priority = level.priority::smallint
+              and m.priority = live.priority
+              and (m.due_at, m.version) >= (live.due_at, live.version)
               and m.due_at <= (select now from q) and (free.due_at > (select now from q)) is not false
             order by m.due_at, m.version
             limit 1000
@@ -47,5 +53,5 @@ with q as materialized (
 ), probed as materialized (
     select pg_notify('tarry', %(probe)s::text) where %(probe)s::text is not null
 )
-select head.due_at - q.now as due_in, (select count(*) from probed) as probed
+select head.due_at - q.now as due_in, (select count(*) from probed) as probed, head.live_due_ats, head.live_versions
 from q cross join head

@@ -1,0 +1,21 @@
+-- Where the live messages of queue `q` begin, for each priority: the first after the caller's position. If there is none: that
+-- position, or ten seconds ago, whichever is later. What else the statement reads begins there, so that entries of dead rows
+-- are walked here once, and not at all by a caller that remembers the result (see `LiveHeads`).
+live_head as materialized (
+    select start.priority, coalesce(found.due_at, greatest(start.due_at, quiet.since)) as due_at,
+        coalesce(found.version, case when start.due_at >= quiet.since then start.version + 1 else 0 end) as version
+    from q
+    cross join (select coalesce(%(now)s::timestamptz, statement_timestamp()) - interval '10s' as since) quiet
+    cross join unnest(%(priorities)s::smallint[], %(after_due_at)s::timestamptz[], %(after_version)s::bigint[])
+        as start(priority, due_at, version)
+    left join lateral (
+        select m.due_at, m.version
+        from tarry.message m
+        where (m.queue + 0) = q.id
+          -- typed: and m.type = %(type)s
+          and m.priority = start.priority
+          and (m.due_at, m.version) > (start.due_at, start.version)
+        order by m.due_at, m.version
+        limit 1
+    ) found on true
+)
