@@ -381,7 +381,7 @@ def counts(queue: str, limit: int, now: datetime | None, positions: Sequence[Sca
             lag_for=row.lag,
         )
 
-    return bind("messages/counts", decode, queue=queue, limit=limit + 1, now=now, **starting_at(positions))
+    return bind("queues/counts", decode, queue=queue, limit=limit + 1, now=now, **starting_at(positions))
 
 
 def drop(

@@ -1,4 +1,4 @@
--- All queues, or one, with their counts in one statement, at most `limit` of each, as messages/counts has them for one queue; and the
+-- All queues, or one, with their counts in one statement, at most `limit` of each, as queues/counts has them for one queue; and the
 -- exact totals as of the head, and processes that wait for messages. Relies on message_order, dead_letter_order, waiter's key:
 -- ordered, or the planner would collect all of a queue in a bitmap before it takes the first ones.
 with moment as materialized (
