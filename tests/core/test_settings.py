@@ -21,7 +21,7 @@ def test_the_defaults_of_a_queue_are_those_of_the_promise() -> None:
     assert (settings.lease_for, settings.max_attempts) == (30 * SECOND, None)
     assert settings.journal is JournalLevel.EVENTS
     assert settings.retry == Retry(initial_for=SECOND, factor=2.0, cap_for=timedelta(minutes=10), jitter=0.1)
-    assert QueueSettings.for_http() == QueueSettings(max_attempts=3)
+    assert QueueSettings.for_relay() == QueueSettings(max_attempts=3)
 
 
 @pytest.mark.parametrize(

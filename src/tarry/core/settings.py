@@ -47,8 +47,8 @@ class QueueSettings:
             raise InvalidInput("max_attempts of a queue is a separate setting, not part of its retry policy")
 
     @classmethod
-    def for_http(cls) -> QueueSettings:
-        """For queues created through the broker: messages of unknown clients are not retried without limit."""
+    def for_relay(cls) -> QueueSettings:
+        """For queues created by Relay's routes: three attempts, as in Relay."""
         return cls(max_attempts=3)
 
 

@@ -71,7 +71,7 @@ class TestCreation:
         assert app.queues.get(name) == created
 
     def test_an_http_queue_gives_up_after_three_attempts(self, app: App, name: str) -> None:
-        assert app.queues.create(name, QueueSettings.for_http()).settings.max_attempts == 3
+        assert app.queues.create(name, QueueSettings.for_relay()).settings.max_attempts == 3
 
     def test_a_taken_name_is_refused_and_nothing_changed(self, app: App, name: str) -> None:
         app.queues.create(name, SPECIAL)

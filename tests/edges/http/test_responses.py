@@ -6,10 +6,13 @@ from base64 import b64encode
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
+from tarry.core.settings import QueueSettings
 from tarry.testing import MutableClock
 from tarry.wire.ids import MessageId
+from tarry.wire.queues import Queue
 from tests.edges.http.conftest import Caller
 
 
@@ -45,9 +48,12 @@ class TestOffering:
             (200, "updated"),
         ]
 
-    def test_a_queue_that_is_made_by_an_offer_gives_up_after_three_attempts(self, call: Caller) -> None:
+    def test_a_queue_has_the_defaults_of_the_library_however_it_is_made(self, call: Caller) -> None:
         offered(call)
-        assert call("GET", "/v1/queues/orders").json()["max_attempts"] == 3
+        call("POST", "/v1/queues", {"name": "made"})
+        for name in ("orders", "made"):
+            shown = msgspec.json.decode(call("GET", f"/v1/queues/{name}").content, type=Queue)
+            assert shown.core().settings == QueueSettings()
 
     def test_a_delay_is_seconds_or_text(self, call: Caller, pinned: MutableClock) -> None:
         dues = [

@@ -96,15 +96,22 @@ class Broker:
     def queue(self, name: str, consumer: str | None = None) -> AsyncQueue[Content]:
         return AsyncQueue(self.app.store, name, CONTENT, consumer=consumer)
 
-    async def in_queues(self, names: Collection[str], do: Callable[[], Awaitable[R]], caller: Caller | None) -> R:
-        """Run `do`. If a queue is unknown, create these and run `do` again. `caller` None: every key may create them."""
+    async def in_queues(
+        self,
+        names: Collection[str],
+        do: Callable[[], Awaitable[R]],
+        caller: Caller | None,
+        settings: QueueSettings | None = None,
+    ) -> R:
+        """Run `do`. If a queue is unknown, create these and run `do` again. `caller` None: every key may create them.
+        `settings`: instead of the broker's defaults."""
         try:
             return await do()
         except UnknownQueue:
             if not all(self._may_create(name, caller) for name in names):
                 raise
         for name in sorted(names):
-            await self._create_queue(name, caller)
+            await self._create_queue(name, caller, settings or self.settings.queue_defaults)
         return await do()
 
     def _may_create(self, name: str, caller: Caller | None) -> bool:
@@ -113,9 +120,8 @@ class Broker:
             return False
         return caller is None or caller.allows(Action.PRODUCE, name) or caller.allows(Action.ADMIN, name)
 
-    async def _create_queue(self, name: str, caller: Caller | None) -> None:
-        """Create a queue with the broker's defaults. A key without `admin` on the queue creates a limited number."""
-        settings = self.settings.queue_defaults or QueueSettings.for_http()
+    async def _create_queue(self, name: str, caller: Caller | None, settings: QueueSettings | None) -> None:
+        """Create a queue. A key without `admin` on the queue creates a limited number."""
         if caller is None or caller.allows(Action.ADMIN, name):
             await self.app.queues.create(name, settings, exist_ok=True)
             return

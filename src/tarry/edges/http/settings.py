@@ -11,7 +11,7 @@ from tarry.core.settings import QueueSettings
 class BrokerSettings:
     anonymous: bool = False
     """Allow clients on this machine everything until the first key is created. Not for use behind a proxy."""
-    queue_defaults: QueueSettings | None = field(default_factory=QueueSettings.for_http)
+    queue_defaults: QueueSettings | None = field(default_factory=QueueSettings)
     """Settings of a queue that is created by its first offer or poll. None: queues are only created explicitly."""
     queues_per_key: int = 1_000
     """A key without `admin` cannot create queues once it may produce to this many, whichever key created them."""

@@ -143,7 +143,7 @@ async def settings(view: View) -> Page:
 async def create(view: View) -> Response:
     name = view.form.get("name", "").strip()
     view.visitor.require(Action.ADMIN, name)
-    await view.app.queues.create(name, QueueSettings.for_http())
+    await view.app.queues.create(name)
     return view.done(f"{name} was created", path("queues", name))
 
 

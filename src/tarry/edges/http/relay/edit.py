@@ -135,7 +135,7 @@ async def health(request: BrokerRequest) -> Response:
 
 @router.get("/queue/config", openapi_extra=_LISTED)
 async def config() -> Response:
-    defaults = QueueSettings.for_http()
+    defaults = QueueSettings.for_relay()
     lease_s = round(defaults.lease_for.total_seconds())
     return respond({"ack_timeout_seconds": lease_s, "max_attempts": defaults.max_attempts})
 
@@ -155,7 +155,7 @@ async def metrics(request: BrokerRequest) -> Response:
 @router.post("/queues", openapi_extra=_ADMIN_BODY)
 async def create_queue(request: BrokerRequest, body: wire.NewQueue) -> Response:
     request.caller.require(Action.ADMIN, body.name)
-    info = await request.queues.create(body.name, replace(QueueSettings.for_http(), **body.settings()))
+    info = await request.queues.create(body.name, replace(QueueSettings.for_relay(), **body.settings()))
     return respond({"message": f"Queue '{info.name}' created successfully", "queue": await _shown(request, info)}, 201)
 
 

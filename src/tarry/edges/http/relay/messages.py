@@ -19,6 +19,7 @@ from tarry.core.messages.model import Draft, Failure, LeaseId
 from tarry.core.messages.outcomes import Outcome, Settled
 from tarry.core.security.api_keys import Action
 from tarry.core.security.idempotency import StoredResponse
+from tarry.core.settings import QueueSettings
 from tarry.edges.http.idempotency import offer_idempotent, response_to_store, run_idempotent
 from tarry.edges.http.long_poll import Deliveries, long_poll
 from tarry.edges.http.pages import in_time_slices
@@ -169,7 +170,9 @@ async def enqueue_all(
 
 async def with_default_queue(request: BrokerRequest, queue: str, do: Callable[[], Awaitable[R]]) -> R:
     """Run `do`, creating the default queue if necessary: it always exists in Relay. Other queues are created explicitly."""
-    return await (request.broker.in_queues([queue], do, None) if queue == wire.DEFAULT_QUEUE else do())
+    if queue != wire.DEFAULT_QUEUE:
+        return await do()
+    return await request.broker.in_queues([queue], do, None, QueueSettings.for_relay())
 
 
 async def _poll(request: BrokerRequest, query: wire.DequeueQuery, most: int, show: Show) -> Response:

@@ -1,6 +1,5 @@
 """Queues: create, list, edit, pause, purge, delete."""
 
-from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -25,7 +24,7 @@ _CREATE = needs(Action.ADMIN, Scope.BODY, IDEMPOTENT, responses={200: {"model": 
 async def create_queue(request: BrokerRequest, body: Sent[wire.QueueRequest]) -> Response:
     """Create a queue. With `exist_ok`, one that is there is left as it is (200)."""
     request.caller.require(Action.ADMIN, body.name)
-    settings = replace(QueueSettings.for_http(), **body.changes())
+    settings = QueueSettings(**body.changes())
     if body.exist_ok:
         before = {info.name for info in await request.queues.list()}
         info = await request.queues.create(body.name, settings, exist_ok=True)
