@@ -58,7 +58,7 @@ class Backend:
         if name in REDIS:
             server = RedisCluster() if "cluster" in name else RedisServer()
             self._closing.callback(server.close)
-            self._redis = server.url
+            self.redis = server
         if name in HTTP:
             self._brokers = Loop()
             self._closing.callback(self._brokers.stop)
@@ -111,7 +111,7 @@ class Backend:
             return self._open_http(settings)
         if self.name in REDIS:
             made = RedisStore if self._loop is None else AsyncRedisStore
-            return cast("Store | AsyncStore", made(self._redis, clock=self.clock, settings=settings))
+            return cast("Store | AsyncStore", made(self.redis.url, clock=self.clock, settings=settings))
         if self.dsn is None:
             store = MemoryStore(clock=self.clock, settings=settings)
             return store if self._loop is None else AsyncMemoryStore(store)

@@ -7,8 +7,8 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,12 @@ class RedisServer:
     @property
     def is_alive(self) -> bool:
         return self._process.poll() is None
+
+    def errors(self, name: str) -> int:
+        """How often it replied this error, as MOVED."""
+        with redis.Redis(port=self.port) as client:
+            counts: Any = client.info("errorstats")
+        return counts.get(f"errorstat_{name}", {"count": 0})["count"]
 
     def kill(self) -> None:
         self._process.kill()
@@ -127,7 +133,13 @@ class RedisCluster:
         return next(node for node in self.nodes if node.port == port)
 
     def move_slot_of(self, key: str) -> None:
-        """Hand the slot of a key over to another primary, key by key, as `redis-cli --cluster reshard` does."""
+        with self.moving(key) as move_keys:
+            move_keys()
+
+    @contextmanager
+    def moving(self, key: str) -> Iterator[Callable[[], None]]:
+        """Hand the slot of a key over to another primary as `redis-cli --cluster reshard` does. Yields what moves its keys,
+        one by one."""
         slot, source = redis.crc.key_slot(key.encode()), self.primary_of(key)
         target = next(node for node in self.nodes[:3] if node is not source)
         clients: list[Any] = [redis.Redis(port=node.port) for node in (source, target)]
@@ -135,8 +147,12 @@ class RedisCluster:
             ids = [client.execute_command("CLUSTER", "MYID") for client in clients]
             clients[1].execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[0])
             clients[0].execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[1])
-            while keys := clients[0].execute_command("CLUSTER", "GETKEYSINSLOT", slot, 1):
-                clients[0].execute_command("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)
+
+            def move_keys() -> None:
+                while keys := clients[0].execute_command("CLUSTER", "GETKEYSINSLOT", slot, 1):
+                    clients[0].execute_command("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)
+
+            yield move_keys
             for client in reversed(clients):
                 client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[1])
         finally:

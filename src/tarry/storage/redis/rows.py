@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from hashlib import sha256
+from struct import Struct
 from typing import Any
 from uuid import UUID
 
@@ -25,7 +27,7 @@ class MessageRow(msgspec.Struct, gc=False):
     """A live message, or a dead letter; instants and durations are microseconds."""
 
     version: int
-    due_at: str
+    due_at: int
     created_at: int
     priority: int
     attempt: int
@@ -91,15 +93,50 @@ class MessageRow(msgspec.Struct, gc=False):
         return DeadLetter(**_values(self, DeadLetter) | own)
 
 
-row_of: Callable[[bytes], MessageRow] = msgspec.msgpack.Decoder(MessageRow).decode
+_FIRST, _CREATED, _SHORT, _LONG = Struct("<16sddIIB16sB"), Struct("<d32sI"), Struct("<H"), Struct("<I")
+
+
+@lru_cache(1_000)
+def _options(packed: bytes) -> tuple[Any, ...]:
+    return tuple(None if value is False else value for value in msgspec.msgpack.decode(packed))
+
+
+def row_of(packed: bytes) -> MessageRow:
+    """The layout of `_packed.lua`."""
+    version, leased_at, lease_until, _, attempt, priority, _, length = _FIRST.unpack_from(packed)
+    due_end = 58 + length
+    consumer_end: int = due_end + 2 + _SHORT.unpack_from(packed, due_end)[0]
+    created = consumer_end + 1 + packed[consumer_end]
+    created_at, token, length = _CREATED.unpack_from(packed, created)
+    more_end = created + 44 + length
+    content_type, type, headers, lease_for, max_attempts, retry = _options(packed[more_end + 4 :])
+    row = MessageRow(
+        int(version),
+        int(packed[58:due_end]),
+        int(created_at),
+        priority,
+        attempt,
+        type=type,
+        content_type=content_type,
+        headers=headers,
+        lease_for=lease_for,
+        max_attempts=max_attempts,
+        retry=retry,
+        consumer=packed[due_end + 2 : consumer_end].decode() or None,
+    )
+    if lease_until:
+        row.token, row.leased_at, row.lease_until = token.decode(), int(leased_at), int(lease_until)
+    if length:
+        for name, value in msgspec.msgpack.decode(packed[created + 44 : more_end]).items():
+            if name in MessageRow.__struct_fields__:
+                setattr(row, name, int(value) if name == "origin" else value)
+    return row
 
 
 def draft_fields(draft: Draft) -> dict[str, Any]:
-    """A draft as `offer.lua` takes it; what is None is left out."""
+    """What messages of a batch may have in common, as `_offer.lua` takes it; what is None is left out."""
     headers, trace = split_headers(draft.headers)
     fields = {
-        "key": draft.key,
-        "hash": payload_hash(draft.payload),
         "due_at": None if draft.due_at is None else str(micros(draft.due_at)),
         "after": duration(draft.after),
         "priority": draft.priority,
@@ -168,41 +205,61 @@ def info_of(record: Sequence[bytes]) -> QueueInfo:
     )
 
 
-class _EventRow(msgspec.Struct, gc=False):
-    kind: str
-    at: int
-    queue: str
-    key: str | None = None
-    version: int | None = None
-    attempt: int | None = None
-    priority: int | None = None
-    due_at: str | None = None
-    leased_at: int | None = None
-    lease_until: int | None = None
-    consumer: str | None = None
-    size: int | None = None
-    hash: str | None = None
-    error: str | None = None
-    detail: dict[str, Any] | None = None
+_HEAD, _KIND = Struct("<dB"), Struct("<BB")
+_WITH_LEASE, _WITH_CONTENT, _WITH_PAYLOAD, _WITH_SIZE = 1, 2, 4, 8
 
 
-_event_row = msgspec.msgpack.Decoder(_EventRow).decode
+def first_id(id: bytes) -> int:
+    """The id of an entry is that of its last event, and how many there are."""
+    last, _, n = id.partition(b"-")
+    return int(last) - int(n) + 1
 
 
-def event_of(id: bytes, fields: Sequence[bytes], queue: str | None = None) -> Event | None:
-    """An entry of the stream; None if a newer version wrote a kind that this one does not know."""
-    row = _event_row(fields[1])
-    if row.kind not in KINDS:
-        return None
-    own: dict[str, Any] = {
-        "id": int(id.partition(b"-")[0]),
-        "kind": EventKind(row.kind),
-        "at": instant(row.at),
-        "queue": queue or row.queue,
-        "payload_hash": None if row.hash is None else bytes.fromhex(row.hash),
-        "payload": fields[3] if len(fields) > 2 else None,
-    }
-    return Event(**_values(row, Event) | own)
+def events_of(id: bytes, fields: Sequence[bytes], queue: str | None = None) -> list[Event]:
+    """The events of an entry of the stream, in the layout of `_journal.lua`, oldest first; without kinds that a newer version
+    wrote and this one does not know."""
+    entry = fields[1]
+    at, length = _HEAD.unpack_from(entry)
+    position = _HEAD.size + length
+    name, number = queue or entry[_HEAD.size : position].decode(), first_id(id)
+    events: list[Event] = []
+    while position < len(entry):
+        flags, length = _KIND.unpack_from(entry, position)
+        position += 2 + length
+        kind = entry[position - length : position].decode()
+        parts: list[bytes] = []
+        for size in (_SHORT, _SHORT, _LONG, _LONG):
+            (length,) = size.unpack_from(entry, position)
+            position += size.size + length
+            parts.append(entry[position - length : position])
+        if kind in KINDS:
+            events.append(_event(number, EventKind(kind), instant(at), name, flags, *parts))
+        number += 1
+    return events
+
+
+def _event(
+    id: int, kind: EventKind, at: datetime, queue: str, flags: int, key: bytes, row: bytes, rest: bytes, payload: bytes
+) -> Event:
+    values: dict[str, Any] = msgspec.msgpack.decode(rest) if rest else {}
+    if row:
+        version, leased_at, lease_until, size, attempt, priority, payload_hash, length = _FIRST.unpack_from(row)
+        values |= {
+            "key": key.decode(),
+            "version": int(version),
+            "attempt": attempt,
+            "priority": priority,
+            "due_at": instant(row[58 : 58 + length]),
+            "consumer": row[60 + length :].decode() or None,
+            "payload": payload if flags & _WITH_PAYLOAD else None,
+        }
+        if flags & _WITH_LEASE and lease_until:
+            values |= {"leased_at": instant(leased_at), "lease_until": instant(lease_until)}
+        if flags & (_WITH_CONTENT | _WITH_SIZE):
+            values["size"] = size
+        if flags & _WITH_CONTENT:
+            values["payload_hash"] = bytes.fromhex(payload_hash.decode())
+    return Event(id=id, kind=kind, at=at, queue=queue, **values)
 
 
 def _values(row: msgspec.Struct, kind: type[Any]) -> dict[str, Any]:

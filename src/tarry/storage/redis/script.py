@@ -11,6 +11,7 @@ from typing import LiteralString
 
 _INCLUDE = re.compile(r"^-- include: (\S+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^ *--.*\n|  --.*$|^\n", re.MULTILINE)
+_FUNCTION = re.compile(r"^local function (\w+)\(.*(?: end\n|\n(?:  .*\n)*end\n)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +29,16 @@ def script(name: LiteralString) -> Script:
     script when its memory is full: for those that store more. The others run nevertheless, so that a full queue can be
     worked off. Without either, Redis would refuse single commands in the middle of a script."""
     subject, _, verb = name.rpartition("/")
-    text = _COMMENT.sub("", _text(f"{subject}/lua/{verb}", set()))
+    text = _without_unused(_COMMENT.sub("", _text(f"{subject}/lua/{verb}", set())))
     if not text.startswith("#!"):
         text = f"#!lua flags=allow-oom\n{text}"
     return Script(name, text, sha1(text.encode()).hexdigest())  # noqa: S324 - the hash that EVALSHA takes
+
+
+def _without_unused(text: str) -> str:
+    """Without functions of included files that this script does not call: Redis would make each of them in every call."""
+    used = _FUNCTION.sub(lambda each: each[0] if len(re.findall(rf"\b{each[1]}\b", text)) > 1 else "", text)
+    return text if used == text else _without_unused(used)
 
 
 def _text(path: str, included: set[str]) -> str:

@@ -21,7 +21,7 @@ from tarry.core.cron.model import (
 )
 from tarry.core.cron.schedule_types import stored_schedule
 from tarry.storage.redis.operation import instant, micros
-from tarry.storage.redis.rows import draft_fields
+from tarry.storage.redis.rows import draft_fields, payload_hash
 
 
 class _State(msgspec.Struct):
@@ -113,7 +113,7 @@ def stored_changes(changes: Sequence[ScheduleChange]) -> tuple[list[dict[str, An
         if draft is not None and tick.queue is not None:
             fields |= {
                 "queue": tick.queue,
-                "draft": draft_fields(draft),
+                "draft": {"key": draft.key, "hash": payload_hash(draft.payload), **draft_fields(draft)},
                 "payload": argument(draft.payload),
                 "detail": _detail(change.name, tick.hash, tick.tick),
             }

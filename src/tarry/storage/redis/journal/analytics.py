@@ -11,7 +11,6 @@ from tarry.core.errors import InvalidInput, UnknownQueue
 from tarry.core.journal.events import Event, EventKind
 from tarry.storage.redis.journal.role import RedisJournal
 from tarry.storage.redis.operation import Op, RedisRole, RoleContext, operation
-from tarry.storage.redis.rows import event_of
 
 _SCANNED = 1_000
 """Events of each queue that one page scans."""
@@ -34,10 +33,10 @@ class RedisAnalytics(RedisRole, NoPipeline):
         def fits(event: Event) -> bool:
             return event.kind in chosen and query.covers(event.queue, event.at) and consumer in (None, event.consumer)
 
-        return (yield from self._look_back(query, after, fits))
+        return (yield from self._look_back(query, None if after is None else int(after), fits))
 
     def _look_back(
-        self, query: AnalyticsQuery, before: str | None, fits: Callable[[Event], bool]
+        self, query: AnalyticsQuery, before: int | None, fits: Callable[[Event], bool]
     ) -> Op[AnalyticsPage[Event]]:
         """Newest first. Where the scan of one queue ended, the page ends, and the next one begins."""
         _, _, ids = yield from self._journal.journals()
@@ -49,11 +48,9 @@ class RedisAnalytics(RedisRole, NoPipeline):
         events: list[Event] = []
         horizon = 0
         for id in ids:
-            entries = yield from self._journal.before(id, before, _SCANNED)
-            read = [event for entry in entries if (event := event_of(*entry)) is not None]
+            read, last = yield from self._journal.before(id, before, _SCANNED)
             events += read
-            if len(entries) == _SCANNED:
-                horizon = max(horizon, read[-1].id)
+            horizon = max(horizon, last or 0)
         events.sort(key=lambda event: event.id, reverse=True)
         fitting = [replace(event, payload=None) for event in events if event.id >= horizon and fits(event)]
         rows = fitting[: query.limit]

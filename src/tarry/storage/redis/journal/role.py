@@ -16,7 +16,7 @@ from tarry.core.journal.events import Event
 from tarry.core.journal.positions import EventPage, GapReason, Position
 from tarry.core.journal.snapshots import Mark, SnapshotBound
 from tarry.storage.redis.operation import Op, RedisRole, operation
-from tarry.storage.redis.rows import event_of
+from tarry.storage.redis.rows import events_of, first_id
 
 _EVERY_QUEUE = 2**62
 _FUTURE = 3_600_000_000
@@ -36,17 +36,15 @@ class RedisJournal(RedisRole):
     @operation
     def timeline(self, queue: str, key: str, *, limit: int = 1000, before: int | None = None) -> Op[list[Event]]:
         events: list[Event] = []
-        position = None if before is None else f"{before}-0"
         while True:
             missing = max(min(limit - len(events), 2_000), 0)
             position, entries, name = yield from self._in_queue(
-                queue, "journal/timeline", key=key, limit=missing, before=position
+                queue, "journal/timeline", key=key, limit=missing, before=before
             )
-            decoded = (event_of(id, fields, name.decode()) for id, fields in entries)
-            events += [event for event in decoded if event is not None]
+            events += [event for id, fields in entries for event in events_of(id, fields, name.decode())]
             if not position or len(events) >= limit:
                 return events[::-1]
-            position = position.decode()
+            before = int(position)
 
     @operation
     def tail(
@@ -73,11 +71,11 @@ class RedisJournal(RedisRole):
             if not exists and (yield from self._by_id(id, "queues/name")) == b"":
                 yield from self._registry("journal/forget", id=id)
             count, horizon = count + n, min(horizon, int(node_now))
-            decoded = ((entry, event_of(*entry)) for entry in entries)
             events += [
                 (Bound(event.id, int(id, 16)), replace(event, payload=None))
-                for _, event in decoded
-                if event is not None
+                for entry in entries
+                for event in events_of(*entry)
+                if first <= event.id <= last
             ]
         if count > most:
             return EventPage(position=current, gap=GapReason.TOO_FAR)
@@ -95,9 +93,12 @@ class RedisJournal(RedisRole):
         reply: Any = yield from self._registry("journal/journals", name=secrets.token_hex(8))
         return reply[0].decode(), int(reply[1]), [id.decode() for id in reply[2][::2]]
 
-    def before(self, id: str, before: str | None, limit: int) -> Op[Any]:
-        """Entries of one queue before an id, newest first."""
-        return (yield from self._by_id(id, "journal/before", before=before and f"{before}-0", limit=limit))
+    def before(self, id: str, before: int | None, limit: int) -> Op[tuple[list[Event], int | None]]:
+        """Events of one queue before an id, newest first, and the id before which the next ones are; None: there are none."""
+        entries, is_end = yield from self._by_id(id, "journal/before", before=before, limit=limit)
+        events = [event for entry in entries for event in reversed(events_of(*entry))]
+        last = None if is_end or not entries else first_id(entries[-1][0])
+        return [event for event in events if before is None or event.id < before], last
 
     def id_of(self, queue: str) -> Op[str | None]:
         return (yield from self._ids(queue)).id

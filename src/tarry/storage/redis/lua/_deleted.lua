@@ -4,14 +4,11 @@ local a = cmsgpack.unpack(ARGV[1])
 local time = redis.call('TIME')
 local real = time[1] * 1000000 + time[2]
 local now = a.now or real
-local values = redis.call('HMGET', q, 'deleted', 'event', 'journal')
-local queue = {name = values[1], event = values[2], journal = values[3]}
+local fields = redis.call('HMGET', q, 'deleted', 'version', 'event', 'unmarked', 'journal')
+local queue = {
+  name = fields[1], version = tonumber(fields[2] or 0), event = tonumber(fields[3] or 0), unmarked = tonumber(fields[4] or 0),
+  journal = fields[5],
+}
 if not queue.name then return 0 end
-local function num(n) return string.format('%.0f', n) end
-local function next_of(counter)
-  local value = math.max(tonumber(queue[counter] or 0) + 1, real)
-  queue[counter] = value
-  redis.call('HSET', q, counter, num(value))
-  return value
-end
+-- include: lua/_writes
 local function remember(reply) return reply end

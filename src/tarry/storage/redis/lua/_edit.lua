@@ -3,6 +3,6 @@
 -- include: lua/_journal
 -- include: lua/_rows
 local function refused(row)
-  if a.version and num(row.version) ~= a.version then return 'changed' end
+  if a.version and row.version ~= a.version then return 'changed' end
   if not a.force and not is_free(row) then return 'leased' end
 end

@@ -1,49 +1,84 @@
 -- The journal of a queue: a stream, written by the script that makes the change, and bounded, since no archive takes it over.
-local journal_kept = 20000
+-- The events of a script are one entry: an entry costs as much as five events. Its id is the id of its last event and how
+-- many there are; their ids follow one another. An entry has the time and the name of the queue, then for each event: whether
+-- the lease (1) and the content (2) belong to it, its kind, key, row (`_rows.lua`), the rest as a table, and the payload.
+-- include: lua/_packed
+local kept_marks, marked_every = 20, 1000
 local with_content = {offered = true, updated = true, edited = true}
+local parts, n_parts, n_events = {}, 1, 0  -- in parts: Lua hashes every byte of every string that is made
+local kinds, lengths, no_rest = {}, {}, '\0\0\0\0\0\0\0\0'
 
-local function append(event, payload)
-  local id = num(next_of('event'))
-  event.at = now
-  if event.detail and not next(event.detail) then event.detail = nil end  -- an empty table would be packed as a list
-  local entry = {'XADD', q .. ':journal', 'MAXLEN', '~', journal_kept, id .. '-0', 'e', cmsgpack.pack(event)}
-  if payload then
-    entry[#entry + 1] = 'p'
-    entry[#entry + 1] = payload
+-- The id of about every thousandth event is marked. The entries before the oldest mark go when there are 20 newer ones.
+local function mark(id, n)
+  queue.unmarked = queue.unmarked + n
+  if queue.unmarked >= marked_every then
+    queue.unmarked = 0
+    if redis.call('RPUSH', q .. ':marks', id) > kept_marks then
+      redis.call('XTRIM', q .. ':journal', 'MINID', '~', redis.call('LPOP', q .. ':marks'))
+    end
   end
-  redis.call(unpack(entry))
+end
+
+write_events = function()
+  if n_events == 0 then return end
+  local id = num(next_of('event', n_events))
+  parts[1] = struct.pack('<dBc0', now, #queue.name, queue.name)
+  redis.call('XADD', q .. ':journal', id .. '-' .. n_events, 'e', table.concat(parts, '', 1, n_parts))
+  mark(id, n_events)
+  n_parts, n_events = 1, 0
+end
+
+local function length_of(text)
+  local packed = lengths[#text]
+  if not packed then
+    packed = struct.pack('<H', #text)
+    lengths[#text] = packed
+  end
+  return packed
+end
+
+local function append(flags, kind, key, row, rest, payload)
+  local head = kinds[kind]
+  if not head then
+    head = struct.pack('<BBc0', flags, #kind, kind)  -- the flags are those of every event of this kind in a script
+    kinds[kind] = head
+  end
+  local n = n_parts
+  parts[n + 1], parts[n + 2], parts[n + 3], parts[n + 4], parts[n + 5] = head, length_of(key), key, length_of(row), row
+  parts[n + 6] = rest == '' and payload == '' and no_rest or struct.pack('<Ic0Ic0', #rest, rest, #payload, payload)
+  n_parts, n_events = n + 6, n_events + 1
+  if n_events == 1000 then write_events() end
 end
 
 local function note_queue(kind, detail)
-  append({kind = kind, queue = queue.name, detail = detail})
+  append(0, kind, '', '', detail and next(detail) and cmsgpack.pack({detail = detail}) or '', '')
 end
 
--- The state of a row as it is now. With the times of its lease, so call it before the lease is ended.
-local function note(kind, row, more)
+-- The state of a row as it is now. With the times of its lease, so call it before the lease is ended. `packed`: the row, where
+-- it is known.
+local function note(kind, row, more, packed)
   if queue.journal == 'off' then return end
-  more = more or {}
-  local event = {
-    kind = kind, queue = queue.name, key = row.key, version = row.version, attempt = row.attempt, priority = row.priority,
-    due_at = row.due_at, consumer = row.consumer, error = more.error, detail = more.detail,
-  }
-  if more.leased then event.leased_at, event.lease_until = row.leased_at, row.lease_until end
-  local payload
-  if with_content[kind] or kind == 'redriven' then
-    event.size = more.size or redis.call('HSTRLEN', q .. ':payloads', row.key)
-  end
+  local flags, rest, payload = more and more.leased and 1 or 0, '', ''
+  local detail = more and more.detail
   if with_content[kind] then
-    event.hash = row.hash
-    local detail = event.detail or {}
-    detail.type = row.type
+    flags = flags + 2
+    local options = options_of(row)
+    detail = detail or {}
+    detail.type = options.type
     if queue.journal == 'payloads' then
-      payload = redis.call('HGET', q .. ':payloads', row.key)
-      detail.content_type = row.content_type
-      if row.headers or row.trace then
-        detail.headers = cjson.decode(row.headers or '{}')
-        for name, value in pairs(cjson.decode(row.trace or '{}')) do detail.headers[name] = value end
+      payload = more and more.payload or redis.call('HGET', q .. ':payloads', row.key)
+      flags = flags + 4
+      detail.content_type = options.content_type
+      local trace = row.more and row.more.trace
+      if options.headers or trace then
+        detail.headers = cjson.decode(options.headers or '{}')
+        for name, value in pairs(cjson.decode(trace or '{}')) do detail.headers[name] = value end
       end
     end
-    event.detail = next(detail) and detail or nil
+  elseif kind == 'redriven' then
+    flags = flags + 8
   end
-  append(event, payload)
+  if detail and not next(detail) then detail = nil end  -- an empty table would be packed as a list
+  if detail or (more and more.error) then rest = cmsgpack.pack({detail = detail, error = more and more.error}) end
+  append(flags, kind, row.key, event_part(row, packed or pack(row)), rest, payload)
 end

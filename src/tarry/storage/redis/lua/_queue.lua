@@ -16,37 +16,20 @@ if kept and kept[1] ~= a.request then kept = nil end
 if kept then redis.call('PEXPIRE', q .. ':request:' .. a.slot, math.floor((a.keep_for or 60000000) / 1000)) end
 if kept and not a.nonce then return kept[2] end  -- a poll has a nonce, and reads its leases again
 
-local queue = {}
-do
-  local names = {'name', 'version', 'event', 'lease_for', 'max_attempts', 'retry', 'journal', 'paused_at', 'priorities', 'max_depth'}
-  local values = redis.call('HMGET', q, unpack(names))
-  for i, name in ipairs(names) do queue[name] = values[i] end
-end
+local fields = redis.call('HMGET', q, 'name', 'version', 'event', 'unmarked', 'lease_for', 'max_attempts', 'retry', 'journal',
+  'paused_at', 'priorities', 'max_depth')
+local queue = {
+  name = fields[1], version = tonumber(fields[2] or 0), event = tonumber(fields[3] or 0), unmarked = tonumber(fields[4] or 0),
+  lease_for = fields[5], max_attempts = fields[6], retry = fields[7], journal = fields[8], paused_at = fields[9],
+  priorities = fields[10], max_depth = fields[11],
+}
 if not queue.name or (a.queue and queue.name ~= a.queue) then return false end
-
--- Instants and versions are microseconds: whole numbers that a double holds exactly until the year 2255.
-local function num(n) return string.format('%.0f', n) end
-
--- Versions and ids of events grow with the server's clock, also if the queue is deleted and made again.
--- They are stored once, at the end of the script.
-local counted = {}
-local function next_of(counter)
-  local value = math.max(tonumber(queue[counter] or 0) + 1, real)
-  queue[counter], counted[counter] = value, value
-  return value
-end
-local function store_counters()
-  if counted.version and counted.event then
-    redis.call('HSET', q, 'version', num(counted.version), 'event', num(counted.event))
-  else
-    for counter, value in pairs(counted) do redis.call('HSET', q, counter, num(value)) end
-  end
-end
+-- include: lua/_writes
 
 -- For the repetition of this request, within a minute, or as long as the caller wants.
 local keep_ms = math.floor((a.keep_for or 60000000) / 1000)
 local function remember(reply)
-  store_counters()
+  write()
   if a.slot then redis.call('SET', q .. ':request:' .. a.slot, cmsgpack.pack({a.request, reply}), 'PX', keep_ms) end
   return reply
 end

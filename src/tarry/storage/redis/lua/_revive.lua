@@ -2,22 +2,20 @@
 -- include: lua/_queue
 -- include: lua/_journal
 -- include: lua/_rows
-local function is_free_key(key) return redis.call('HEXISTS', q .. ':rows', key) == 0 end
+local function is_free_key(key) return row_of(key) == nil end
 
 local function revive(row, payload, kind, detail)
   redis.call('HSET', q .. ':payloads', row.key, payload)
-  row.origin, row.version, row.attempt, row.created_at = row.version, next_of('version'), 0, now
-  row.planned_at, row.due_at, row.due_limit = num(now), num(now), nil
-  row.last_error, row.expired_at, row.died_at, row.reason, row.error = nil, nil, nil, nil, nil
-  row.consumer = nil
-  detail.from_version = row.origin
-  store(row)
+  detail.from_version = tonumber(row.version)
+  row.more = {origin = row.version, trace = row.more.trace}
+  row.version, row.attempt, row.created_at, row.consumer = num(next_of('version')), 0, now, ''
+  row.planned_at, row.due_at = num(now), num(now)
   wait(row)
-  note(kind, row, {detail = detail})
+  note(kind, row, {detail = detail}, store(row))
 end
 
 -- A queue keeps the result of the last step of each job: repeated, the step does nothing and replies the same. Where another process
--- is further, this one cannot save its step, whatever the reply is.
+-- is further, this one cannot save its step, whatever the reply is. Those of the thousand jobs with the latest steps are kept.
 local function step_of(job)
   local packed = redis.call('HGET', q .. ':steps', job)
   local step = packed and cmsgpack.unpack(packed)
@@ -27,6 +25,12 @@ end
 
 local function keep_step(job, reply)
   redis.call('HSET', q .. ':steps', job, cmsgpack.pack({a.step, reply}))
+  redis.call('ZADD', q .. ':step_times', num(real), job)
+  local surplus = redis.call('ZCARD', q .. ':step_times') - 1000
+  for _, other in ipairs(surplus > 0 and redis.call('ZRANGE', q .. ':step_times', 0, surplus - 1) or {}) do
+    redis.call('HDEL', q .. ':steps', other)
+    redis.call('ZREM', q .. ':step_times', other)
+  end
   return done(reply)
 end
 

@@ -3,37 +3,58 @@
 -- is in the sets of its type as well, so no poll walks past messages of other types. A member begins with the version, which
 -- has 16 digits: messages that are due together are ordered by version.
 local earliest = {}
+local changed = {}  -- rows that this script has read or written, by key; false: there is none
+
+local function prefetch(keys)
+  for first = 1, #keys, 1000 do
+    local rows = redis.call('HMGET', q .. ':rows', unpack(keys, first, math.min(first + 999, #keys)))
+    for i = 1, #rows do changed[keys[first + i - 1]] = rows[i] end
+  end
+end
 
 local function row_of(key)
-  local packed = redis.call('HGET', q .. ':rows', key)
-  if not packed then return nil end
-  local row = cmsgpack.unpack(packed)
-  row.key = key
-  return row
+  local packed = changed[key]
+  if packed == nil then packed = redis.call('HGET', q .. ':rows', key) end
+  return packed and unpacked(key, packed) or nil
 end
 
 local function store(row)
-  local key = row.key
-  row.key = nil
-  redis.call('HSET', q .. ':rows', key, cmsgpack.pack(row))
-  row.key = key
+  local packed = pack(row)
+  later('HSET', q .. ':rows', row.key, packed)
+  changed[row.key] = packed
+  return packed
 end
 
-local function member_of(row) return num(row.version) .. ':' .. row.key end
+local function member_of(row) return row.version .. ':' .. row.key end
 local function key_of(member) return string.sub(member, 18) end
 
-local function views_of(row)
-  if row.type then return {q, q .. ':type:' .. row.type} end
-  return {q}
+local sets = {}
+local function due_set(view, priority)
+  local names = sets[view]
+  if not names then
+    names = {}
+    sets[view] = names
+  end
+  local name = names[priority]
+  if not name then
+    name = view .. ':due:' .. priority
+    names[priority] = name
+  end
+  return name
 end
 
-local function unplace(row)
-  local member = member_of(row)
-  for _, view in ipairs(views_of(row)) do
-    redis.call('ZREM', view .. ':due:' .. row.priority, member)
-    if row.token then redis.call('ZREM', view .. ':leased', member) end
-  end
+-- The sets of all messages, and those of its type.
+local function each_view(row, act)
+  local member, kind = member_of(row), options_of(row).type
+  act(q, row, member)
+  if kind then act(q .. ':type:' .. kind, row, member) end
 end
+
+local function unplace_in(view, row, member)
+  later('ZREM', due_set(view, row.priority), member)
+  if row.token then later('ZREM', view .. ':leased', member) end
+end
+local function unplace(row) each_view(row, unplace_in) end
 
 -- The queue's record has the priorities that were ever used, so a poll reads no sets that were always empty.
 local function use_priority(priority)
@@ -44,47 +65,56 @@ local function use_priority(priority)
 end
 
 -- Deliverable from its due time on.
+local function wait_in(view, row, member)
+  if row.token then later('ZREM', view .. ':leased', member) end
+  later('ZADD', due_set(view, row.priority), row.due_at, member)
+end
 local function wait(row)
   use_priority(row.priority)
-  local member = member_of(row)
-  for _, view in ipairs(views_of(row)) do
-    if row.token then redis.call('ZREM', view .. ':leased', member) end
-    redis.call('ZADD', view .. ':due:' .. row.priority, row.due_at, member)
-  end
-  local kind, due = row.type or '', tonumber(row.due_at)
+  each_view(row, wait_in)
+  local kind, due = options_of(row).type or '', tonumber(row.due_at)
   earliest[kind] = math.min(earliest[kind] or due, due)
 end
 
 -- Not deliverable until its lease ends.
+local ends_at, ends = nil, nil
+local function hold_in(view, row, member)
+  later('ZREM', due_set(view, row.priority), member)
+  later('ZADD', view .. ':leased', ends, member)
+end
 local function hold(row)
-  local member, ends = member_of(row), math.max(row.lease_until, tonumber(row.due_at))
-  for _, view in ipairs(views_of(row)) do
-    redis.call('ZREM', view .. ':due:' .. row.priority, member)
-    redis.call('ZADD', view .. ':leased', num(ends), member)
-  end
+  local at = math.max(row.lease_until, tonumber(row.due_at))
+  if at ~= ends_at then ends_at, ends = at, num(at) end
+  each_view(row, hold_in)
 end
 
 local function remove(row)
   unplace(row)
-  redis.call('HDEL', q .. ':rows', row.key)
-  redis.call('HDEL', q .. ':payloads', row.key)
+  later('HDEL', q .. ':rows', row.key)
+  later('HDEL', q .. ':payloads', row.key)
+  changed[row.key] = false
 end
 
 local function end_lease(row)
-  row.token, row.leased_at, row.lease_until, row.consumer = nil, nil, nil, nil
+  row.token, row.leased_at, row.lease_until, row.consumer = nil, 0, 0, ''
 end
 
-local function is_free(row) return not row.lease_until or row.lease_until <= now end
+local function is_free(row) return row.lease_until <= now end
 
 -- Move messages whose leases have ended back to those that wait. At most a thousand in one script: if more end at once, the
 -- next poll goes on.
 local function return_expired(view)
   local members = redis.call('ZRANGEBYSCORE', view .. ':leased', '-inf', num(now), 'LIMIT', 0, 1000)
-  for _, member in ipairs(members) do wait(row_of(key_of(member))) end
+  if #members == 0 then return end
+  local keys = {}
+  for i, member in ipairs(members) do keys[i] = key_of(member) end
+  prefetch(keys)
+  for _, key in ipairs(keys) do wait(row_of(key)) end
+  write()
 end
 
 local function attempts_allowed(row, request)
-  return row.max_attempts or request or tonumber(queue.max_attempts or nil)
+  return options_of(row).max_attempts or request or tonumber(queue.max_attempts or nil)
 end
 
 local function is_exhausted(row, request)
@@ -95,14 +125,15 @@ end
 -- The dead letter keeps the row and the payload under its version, which is unique in the queue.
 local function bury(row, reason, problem)
   note('buried', row, {leased = true, error = problem, detail = {reason = reason}})
-  local version, payload = num(row.version), redis.call('HGET', q .. ':payloads', row.key)
+  local payload = redis.call('HGET', q .. ':payloads', row.key)
   remove(row)
-  local consumer = row.consumer
+  local consumer, more = row.consumer, row.more or {}
   end_lease(row)
-  row.consumer, row.died_at, row.reason, row.error = consumer, now, reason, problem or row.last_error
-  redis.call('HSET', q .. ':letters', version, cmsgpack.pack(row))
-  redis.call('HSET', q .. ':dead_payloads', version, payload)
-  redis.call('ZADD', q .. ':dead', num(now), version)
+  row.consumer, row.more = consumer, more
+  more.key, more.died_at, more.reason, more.error = row.key, now, reason, problem or more.last_error
+  redis.call('HSET', q .. ':letters', row.version, pack(row))
+  redis.call('HSET', q .. ':dead_payloads', row.version, payload)
+  redis.call('ZADD', q .. ':dead', num(now), row.version)
 end
 
 -- Wake processes that sleep until later than what became due earlier, each once: it announces its next sleep.

@@ -1,4 +1,5 @@
--- What all five settles share: id and token decide, each lease alone, in the order given.
+-- What all five settles share: key and token decide, each lease alone, in the order given. The reply has a letter for each:
+-- done, lease lost, gone.
 -- `act` returns nothing for success. `a.quiet`: the queue had another name when the message was leased, and only leases that it
 -- has are settled there (the reply for others is '-').
 -- include: lua/_queue
@@ -6,19 +7,20 @@
 -- include: lua/_rows
 local function settle(verb, act)
   local settled = {}
-  for i, item in ipairs(a.leases) do
-    local row = row_of(item.key)
-    local held = row and row.token == item.token
+  prefetch(a.keys)
+  for i, key in ipairs(a.keys) do
+    local row = row_of(key)
+    local held = row and row.token == string.sub(a.tokens, 32 * i - 31, 32 * i)
     local result
     if a.quiet and not held then
       result = '-'
     elseif not row then
-      result = 'gone'
+      result = 'g'
     else
-      result = held and (act(row, item) or 'done') or 'lease_lost'
-      if result == 'lease_lost' then note('refused', row, {detail = {verb = verb}}) end
+      result = held and (act(row, i) or 'd') or 'l'
+      if result == 'l' then note('refused', row, {detail = {verb = verb}}, row.packed) end
     end
     settled[i] = result
   end
-  return done(settled)
+  return done(table.concat(settled))
 end

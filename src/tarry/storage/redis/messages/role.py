@@ -39,6 +39,7 @@ P = TypeVar("P")
 
 _MOST_AT_ONCE = 1_000
 """Messages that one script leases or settles."""
+_SETTLED = {"d": Settled.DONE, "l": Settled.LEASE_LOST, "g": Settled.GONE, "-": Settled.GONE}
 _POLL_OPTIONS = tuple(field.name for field in fields(PollOptions))
 
 
@@ -71,7 +72,7 @@ class RedisMessages(RedisRole):
             reply = yield from self._in_queue(queue, "messages/poll", create=True, n=missing, nonce=nonce, **params)
             undecodable: builtins.list[tuple[LeaseId, str]] = []
             failures: builtins.list[Failure] = []
-            for key, packed, payload in zip(reply[::3], reply[1::3], reply[2::3], strict=True):
+            for key, packed, payload in zip(*reply, strict=True):
                 lease = row_of(packed).lease(key.decode(), payload)
                 try:
                     leases.append(lease.decoded(decode(payload, lease.content_type)))
@@ -81,19 +82,17 @@ class RedisMessages(RedisRole):
                     failures.append(Failure(lease.lease_id, decoder_error(lease.key, error)))
             for lease_id, error in undecodable:
                 reason: BuryReason = "undecodable"
-                yield from self._settle(
-                    queue, "messages/bury", [_held(lease_id)], reason=reason, error=clip_error(error)
-                )
+                yield from self._settle(queue, "messages/bury", [lease_id], reason=reason, error=clip_error(error))
             if failures:
                 yield from self._nack(queue, failures, None)
                 break
-            if len(reply) < 3 * missing:
+            if len(reply[0]) < missing:
                 break
         return leases
 
     @operation
     def ack(self, queue: str, lease_ids: Sequence[LeaseId]) -> Op[builtins.list[Settled]]:
-        return (yield from self._settle(queue, "messages/ack", [_held(lease_id) for lease_id in lease_ids]))
+        return (yield from self._settle(queue, "messages/ack", lease_ids))
 
     @operation
     def nack(
@@ -102,9 +101,8 @@ class RedisMessages(RedisRole):
         return (yield from self._nack(queue, failures, retry))
 
     def _nack(self, queue: str, failures: Sequence[Failure], retry: Retry | None) -> Op[builtins.list[Settled]]:
-        leases = [
+        details = [
             {
-                **_held(failure.lease_id),
                 "error": None if failure.error is None else clip_error(failure.error),
                 "after": duration(failure.after),
                 "due_at": None if failure.due_at is None else str(micros(failure.due_at)),
@@ -114,15 +112,21 @@ class RedisMessages(RedisRole):
         ]
         attempts = None if retry is None else retry.max_attempts
         return (
-            yield from self._settle(queue, "messages/nack", leases, retry=stored_retry(retry), max_attempts=attempts)
+            yield from self._settle(
+                queue,
+                "messages/nack",
+                [failure.lease_id for failure in failures],
+                failures=details,
+                retry=stored_retry(retry),
+                max_attempts=attempts,
+            )
         )
 
     @operation
     def touch(
         self, queue: str, lease_ids: Sequence[LeaseId], *, lease_for: timedelta | None = None
     ) -> Op[builtins.list[Settled]]:
-        leases = [_held(lease_id) for lease_id in lease_ids]
-        return (yield from self._settle(queue, "messages/touch", leases, lease_for=duration(lease_for)))
+        return (yield from self._settle(queue, "messages/touch", lease_ids, lease_for=duration(lease_for)))
 
     @operation
     def release(
@@ -133,23 +137,26 @@ class RedisMessages(RedisRole):
         due_at: datetime | None = None,
         after: timedelta | None = None,
     ) -> Op[builtins.list[Settled]]:
-        leases = [_held(lease_id) for lease_id in lease_ids]
         due = None if due_at is None else str(micros(due_at))
-        return (yield from self._settle(queue, "messages/release", leases, due_at=due, after=duration(after)))
+        return (yield from self._settle(queue, "messages/release", lease_ids, due_at=due, after=duration(after)))
 
     @operation
     def bury(
         self, queue: str, lease_ids: Sequence[LeaseId], *, error: str | None = None, reason: BuryReason = "buried"
     ) -> Op[builtins.list[Settled]]:
-        leases = [_held(lease_id) for lease_id in lease_ids]
         clipped = None if error is None else clip_error(error)
-        return (yield from self._settle(queue, "messages/bury", leases, reason=reason, error=clipped))
+        return (yield from self._settle(queue, "messages/bury", lease_ids, reason=reason, error=clipped))
 
     def _settle(
-        self, queue: str, name: LiteralString, leases: Sequence[dict[str, Any]], **params: Any
+        self,
+        queue: str,
+        name: LiteralString,
+        leases: Sequence[LeaseId],
+        failures: Sequence[dict[str, Any]] | None = None,
+        **params: Any,
     ) -> Op[builtins.list[Settled]]:
         """In the queues that had the name when the messages were leased, then in the one that has it now."""
-        results = [b"gone"] * len(leases)
+        results = ["g"] * len(leases)
         left: builtins.list[int] = [*range(len(leases))]
         tried: set[str] = set()
         while left:
@@ -164,23 +171,25 @@ class RedisMessages(RedisRole):
                 settled = yield from self._by_id(
                     id,
                     name,
-                    leases=[leases[index] for index in part],
+                    keys=[leases[index].key for index in part],
+                    tokens="".join([leases[index].token.hex for index in part]),
+                    failures=None if failures is None else [failures[index] for index in part],
                     queue=None if former else queue,
                     quiet=bool(former),
                     **params,
                 )
                 if settled is None:
                     break
-                for index, result in zip(part, settled, strict=True):
+                for index, result in zip(part, settled.decode(), strict=True):
                     results[index] = result
             else:
-                left = [index for index in left if results[index] == b"-"] if former else []
+                left = [index for index in left if results[index] == "-"] if former else []
                 continue
             if former is None:
                 if self._context.ids.pop(queue, None) is None:
                     break
                 tried.discard(id)
-        return [Settled.GONE if result == b"-" else Settled(result.decode()) for result in results]
+        return [_SETTLED[result] for result in results]
 
     @operation
     def bury_by_key(
@@ -258,10 +267,6 @@ class RedisMessages(RedisRole):
             messages += [message for message in page if state in (None, message.state)]
             if after is None or len(messages) >= limit:
                 return messages[: max(limit, 0)]
-
-
-def _held(lease_id: LeaseId) -> dict[str, Any]:
-    return {"key": lease_id.key, "token": lease_id.token.hex}
 
 
 def _text(number: int | None) -> str | None:

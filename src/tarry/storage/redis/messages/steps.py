@@ -9,7 +9,7 @@ from tarry.core.errors import QueueFull
 from tarry.core.messages.model import Draft, Filter, MessagePosition, StoredMessage
 from tarry.core.messages.outcomes import Outcome
 from tarry.storage.redis.operation import Op, RedisRole, instant, micros
-from tarry.storage.redis.rows import draft_fields, row_of
+from tarry.storage.redis.rows import draft_fields, payload_hash, row_of
 
 _OUTCOMES = {ord("c"): Outcome.CREATED, ord("u"): Outcome.UPDATED, ord("i"): Outcome.IGNORED}
 _FULL = b"full:"
@@ -21,11 +21,32 @@ class Offers(RedisRole):
     def offer(self, queue: str, drafts: Sequence[Draft], **once: Any) -> Op[list[Outcome]]:
         """`once` names the request, if it is not one of this process alone."""
         payloads = [draft.payload for draft in drafts]
-        fields = [draft_fields(draft) for draft in drafts]
-        reply = yield from self._in_queue(queue, "messages/offer", payloads, create=True, drafts=fields, **once)
+        params = {
+            "keys": [draft.key for draft in drafts],
+            "hashes": "".join(map(payload_hash, payloads)),
+            **_shared(drafts),
+        }
+        reply = yield from self._in_queue(queue, "messages/offer", payloads, create=True, **params, **once)
         if reply.startswith(_FULL):
             raise QueueFull.of(queue, int(reply.removeprefix(_FULL)))
         return [_OUTCOMES[letter] for letter in reply]
+
+
+def _shared(drafts: Sequence[Draft]) -> dict[str, Any]:
+    """What the messages have in common, once, and which of it each one has: most batches have one kind of message."""
+    numbers: dict[Any, int] = {}
+    fields: list[dict[str, Any]] = []
+    uses: list[int] = []
+    for draft in drafts:
+        kind = (
+            draft.due_at, draft.after, draft.priority, draft.conflict, draft.type, draft.content_type, draft.lease_for,
+            draft.max_attempts, draft.retry,
+        ) if not draft.headers else draft.key  # fmt: skip
+        number = numbers.setdefault(kind, len(fields) + 1)
+        if number > len(fields):
+            fields.append(draft_fields(draft))
+        uses.append(number)
+    return {"drafts": fields, "uses": None if len(fields) == 1 else uses}
 
 
 class MessageScan(RedisRole):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from tarry.core.cron.model import DueCount, TickRecord
@@ -28,7 +29,6 @@ from tarry.storage.redis.dead_letters.role import RedisDeadLetters
 from tarry.storage.redis.journal.role import RedisJournal
 from tarry.storage.redis.operation import Op, RedisOperation, RedisRole, RoleContext, duration, micros, operation
 from tarry.storage.redis.queues.role import RedisQueues
-from tarry.storage.redis.rows import event_of
 
 _AT_ONCE = 1_000
 
@@ -160,9 +160,8 @@ class RedisRollups(RedisRole):
         for name in names:
             id, before = (yield from self._journal.id_of(name)), None
             while id is not None:
-                entries = yield from self._journal.before(id, before, _AT_ONCE)
-                events += [event for entry in entries if (event := event_of(entry[0], entry[1], name)) is not None]
-                if len(entries) < _AT_ONCE:
+                read, before = yield from self._journal.before(id, before, _AT_ONCE)
+                events += [replace(event, queue=name) for event in read]
+                if before is None:
                     break
-                before = entries[-1][0].decode().partition("-")[0]
         return sorted(events, key=lambda event: event.id)

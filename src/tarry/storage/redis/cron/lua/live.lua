@@ -5,7 +5,7 @@
 local attempts = {}
 for i, key in ipairs(a.keys) do
   local row = row_of(key)
-  local is_live = row and (a.versions[i] == '' or num(row.version) == a.versions[i])
+  local is_live = row and (a.versions[i] == '' or row.version == a.versions[i])
   attempts[i] = is_live and row.attempt or -1
 end
 return attempts

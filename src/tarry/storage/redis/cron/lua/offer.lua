@@ -6,9 +6,9 @@
 return once('offer', function(items)
   local versions = {}
   for i, item in ipairs(items) do
-    local letter, row = offer(item.draft, item.payload)
+    local letter, row = offer(item.draft, item.draft.key, item.draft.hash, item.payload)
     if letter == 'c' then note('cron_planned', row, {detail = item.detail}) end
-    versions[i] = letter == 'c' and row.version or 0
+    versions[i] = letter == 'c' and tonumber(row.version) or 0
   end
   return versions
 end)

@@ -6,7 +6,7 @@ return once('withdraw', function(items)
   local results = {}
   for i, item in ipairs(items) do
     local row = row_of(item.key)
-    local is_waiting = row and row.version == item.version and row.attempt == 0
+    local is_waiting = row and tonumber(row.version) == item.version and row.attempt == 0
     if is_waiting then
       note('cron_replaced', row, {detail = item.detail})
       remove(row)

@@ -5,7 +5,7 @@ local discarded = 0
 for _, version in ipairs(a.versions) do
   local packed = redis.call('HGET', q .. ':letters', version)
   if packed then
-    note('discarded', cmsgpack.unpack(packed))
+    note('discarded', letter_of(packed))
     redis.call('HDEL', q .. ':letters', version)
     redis.call('HDEL', q .. ':dead_payloads', version)
     redis.call('ZREM', q .. ':dead', version)

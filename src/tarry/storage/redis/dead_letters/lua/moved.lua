@@ -3,7 +3,7 @@
 for _, version in ipairs(a.versions) do
   local packed = redis.call('HGET', q .. ':letters', version)
   if packed then
-    note('discarded', cmsgpack.unpack(packed), {detail = {redriven_to = a.target, job = tonumber(a.job)}})
+    note('discarded', letter_of(packed), {detail = {redriven_to = a.target, job = tonumber(a.job)}})
     remove_letter(version)
   end
 end

@@ -8,11 +8,11 @@ local before = step_of(job)
 if before then return before end
 local revived, moved = {}, {}
 for _, letter in ipairs(cmsgpack.unpack(ARGV[2])) do
-  local row = cmsgpack.unpack(letter[1])
+  local row = letter_of(letter[1])
   if is_free_key(row.key) then
-    moved[#moved + 1] = num(row.version)
+    moved[#moved + 1] = row.version
     revive(row, letter[2], 'offered', {from_queue = a.from_queue, job = tonumber(a.job)})
-    revived[#revived + 1] = num(row.version)
+    revived[#revived + 1] = row.version
     revived[#revived + 1] = row.key
   end
 end

@@ -6,12 +6,12 @@ if before then return before end
 local revived = {}
 for _, version in ipairs(a.versions) do
   local packed = redis.call('HGET', q .. ':letters', version)
-  local row = packed and cmsgpack.unpack(packed)
+  local row = packed and letter_of(packed)
   if row and is_free_key(row.key) then
     local payload = redis.call('HGET', q .. ':dead_payloads', version)
     remove_letter(version)
     revive(row, payload, 'redriven', {job = tonumber(a.job)})
-    revived[#revived + 1] = num(row.version)
+    revived[#revived + 1] = row.version
     revived[#revived + 1] = row.key
   end
 end

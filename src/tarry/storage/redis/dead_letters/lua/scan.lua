@@ -1,6 +1,7 @@
 -- A page of dead letters by time of death and version, from a position on, oldest or newest first; payloads only if wanted.
 -- Bounded: the position is found by bisection of those that died at the same time, and at most `part` letters are read.
 -- include: lua/_queue
+-- include: lua/_packed
 -- include: lua/_ranks
 local set, total = q .. ':dead', redis.call('ZCARD', q .. ':dead')
 
@@ -20,7 +21,7 @@ if first <= last then
     local packed = redis.call('HGET', q .. ':letters', version)
     letters[#letters + 1] = packed
     letters[#letters + 1] = a.payloads and redis.call('HGET', q .. ':dead_payloads', version) or ''
-    letters[#letters + 1] = redis.call('HEXISTS', q .. ':rows', cmsgpack.unpack(packed).key)
+    letters[#letters + 1] = redis.call('HEXISTS', q .. ':rows', letter_of(packed).key)
   end
 end
 return letters

@@ -9,13 +9,14 @@ local expired, buried, walked, cursor = 0, 0, 0, {}
 
 local function sweep(row)
   if not is_free(row) then return end
-  local is_new = row.token and not row.expired_at
+  local more = row.more or {}
+  local is_new = row.token and not more.expired_at
   if is_new then
     note('expired', row, {leased = true})
-    row.expired_at = now
+    more.expired_at, row.more = now, more
     expired = expired + 1
   end
-  if is_exhausted(row, row.attempts_of_poll) then
+  if is_exhausted(row, more.attempts_of_poll) then
     bury(row, 'exhausted')
     buried = buried + 1
   elseif is_new then

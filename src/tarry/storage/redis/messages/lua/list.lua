@@ -22,7 +22,7 @@ end
 for _, member in ipairs(redis.call('ZRANGE', view .. ':leased', 0, leased_read - 1)) do
   local row = row_of(key_of(member))
   local due = tonumber(row.due_at)
-  local is_after = not a.after_due or due > a.after_due or (due == a.after_due and row.version > a.after_version)
+  local is_after = not a.after_due or due > a.after_due or (due == a.after_due and tonumber(row.version) > a.after_version)
   if is_after and (not a.priority or row.priority == a.priority) then found[#found + 1] = {due, member} end
 end
 table.sort(found, function(x, y) return x[1] < y[1] or (x[1] == y[1] and x[2] < y[2]) end)

@@ -7,12 +7,16 @@ local function delay(retry, attempt, spread)
   return math.floor(seconds * (1 - policy.jitter * spread) * 1000000 + 0.5)
 end
 
-return settle('nack', function(row, item)
+return settle('nack', function(row, i)
+  local item, options = a.failures[i], options_of(row)
   local allowed = attempts_allowed(row, a.max_attempts)
   local exhausted = is_exhausted(row, a.max_attempts)
   if not exhausted then
-    row.due_at = item.due_at or num(now + (item.after or delay(row.retry or a.retry or queue.retry, row.attempt, item.spread)))
-    row.last_error = item.error or row.last_error
+    row.due_at = item.due_at or num(now + (item.after or delay(options.retry or a.retry or queue.retry, row.attempt, item.spread)))
+    if item.error then
+      row.more = row.more or {}
+      row.more.last_error = item.error
+    end
   end
   note('nacked', row, {leased = true, error = item.error, detail = allowed and {max_attempts = allowed} or nil})
   if exhausted then

@@ -2,9 +2,8 @@
 -- another may lease it any time.
 -- include: lua/_settle
 return settle('touch', function(row)
-  if is_free(row) then return 'lease_lost' end
-  row.lease_until = now + (a.lease_for or row.lease_for or tonumber(queue.lease_for))
+  if is_free(row) then return 'l' end
+  row.lease_until = now + (a.lease_for or options_of(row).lease_for or tonumber(queue.lease_for))
   hold(row)
-  store(row)
-  note('touched', row, {leased = true})
+  note('touched', row, {leased = true}, store(row))
 end)

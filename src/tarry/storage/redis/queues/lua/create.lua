@@ -7,6 +7,7 @@ local real = time[1] * 1000000 + time[2]
 local created = string.format('%.0f', a.now or real)
 redis.call('HSET', q, 'name', a.queue, 'created_at', created, 'event', string.format('%.0f', real))
 for name, value in pairs(a.settings) do redis.call('HSET', q, name, value) end
-local event = cmsgpack.pack({kind = 'queue_created', queue = a.queue, at = tonumber(created)})
-redis.call('XADD', q .. ':journal', string.format('%.0f', real) .. '-0', 'e', event)
+local kind = 'queue_created'
+local event = struct.pack('<dBc0BBc0HHII', tonumber(created), #a.queue, a.queue, 0, #kind, kind, 0, 0, 0, 0)  -- as `_journal.lua`
+redis.call('XADD', q .. ':journal', string.format('%.0f', real) .. '-1', 'e', event)
 return redis.call('HGETALL', q)

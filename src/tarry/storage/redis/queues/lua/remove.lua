@@ -7,8 +7,8 @@ local removed = 0
 for _, kind in ipairs({{':rows', 'dropped'}, {':letters', 'discarded'}}) do
   local page = redis.call('HSCAN', q .. kind[1], 0, 'COUNT', 500)[2]
   for i = 1, #page, 2 do
-    local row = cmsgpack.unpack(page[i + 1])
-    row.key = row.key or page[i]
+    local row = unpacked(page[i], page[i + 1])
+    row.key = row.more and row.more.key or page[i]
     note(kind[2], row)
     if kind[1] == ':rows' then
       remove(row)
@@ -20,8 +20,9 @@ for _, kind in ipairs({{':rows', 'dropped'}, {':letters', 'discarded'}}) do
     removed = removed + 1
   end
 end
+if removed == 0 then note_queue('queue_deleted') end
+write()
 if removed > 0 then return removed end
-note_queue('queue_deleted')
 redis.call('EXPIRE', q .. ':journal', 86400)
-redis.call('DEL', q, q .. ':waiters', q .. ':steps', q .. ':changes')
+redis.call('DEL', q, q .. ':waiters', q .. ':steps', q .. ':step_times', q .. ':changes', q .. ':marks')
 return 0

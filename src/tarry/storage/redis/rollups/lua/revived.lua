@@ -6,6 +6,6 @@ local dead, live = 0, 0
 for i, version in ipairs(a.versions) do
   local row = row_of(a.keys[i])
   dead = dead + redis.call('HEXISTS', q .. ':letters', version)
-  if row and num(row.version) == version then live = live + 1 end
+  if row and row.version == version then live = live + 1 end
 end
 return {dead, live}
