@@ -67,8 +67,9 @@ class RedisServer:
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
-    def errors(self, name: str) -> int:
-        """How often it replied this error, as MOVED."""
+    def errors(self, error: type[redis.RedisError]) -> int:
+        """How often it replied this error: MOVED for `MovedError`."""
+        name = error.__name__.removesuffix("Error").upper()
         with redis.Redis(port=self.port) as client:
             counts: Any = client.info("errorstats")
         return counts.get(f"errorstat_{name}", {"count": 0})["count"]

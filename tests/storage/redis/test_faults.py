@@ -13,6 +13,7 @@ import msgspec
 import pytest
 import redis
 from redis.backoff import NoBackoff
+from redis.exceptions import AskError, MovedError, TryAgainError
 from redis.retry import Retry
 
 from tarry import Message
@@ -25,7 +26,7 @@ from tarry.storage.redis._sync.store import RedisStore
 from tarry.storage.redis.operation import ScriptCall
 from tarry.storage.redis.roles import Requests
 from tarry.storage.redis.script import script
-from tests.kit.backends import new_name
+from tests.kit.backends import Backends, new_name
 from tests.kit.redis_servers import RedisCluster, RedisServer, until
 from tests.kit.steps import MINUTE, SECOND, TIMEOUT_S
 
@@ -265,6 +266,33 @@ def _is_loading(admin: Any) -> bool:
     except redis.ConnectionError:
         return False
     return pytest.fail("the server was ready before it was seen loading")
+
+
+def test_a_queue_that_moves_is_waited_for_and_one_that_has_moved_is_found(backends: Backends) -> None:
+    """Its node refuses scripts while it hands the keys over, sends clients on when they are gone, and names the node that has
+    the slot afterwards: three errors, which the test counts."""
+    cluster = backends.get("redis-cluster-async").redis
+    assert isinstance(cluster, RedisCluster)
+    name = new_name()
+    stores = [RedisStore(cluster.url, settings=PATIENT) for _ in range(2)]
+    with App(stores[0]) as app, App(stores[1]) as other, ThreadPoolExecutor(1) as pool:  # pyright: ignore[reportArgumentType]
+        queue = app.queue(name)
+        queue.offer("first", 0, after=MINUTE)
+        assert other.queue(name).contains("first")
+        source = cluster.primary_of(_key(stores[1], name))
+        before = {error: source.errors(error) for error in (TryAgainError, AskError, MovedError)}
+        with cluster.moving(_key(stores[1], name)) as move_keys:
+            offered = pool.submit(queue.offer, "a", 1)
+            until(lambda: source.errors(TryAgainError) > before[TryAgainError])
+            move_keys()
+            until(lambda: source.errors(AskError) > before[AskError])
+            assert not offered.done()
+        assert offered.result(TIMEOUT_S) is Outcome.CREATED
+        assert cluster.primary_of(_key(stores[1], name)) is not source
+        moved = source.errors(MovedError)
+        assert other.queue(name).offer("a", 1) is Outcome.UPDATED, "it was due earlier, so it is a new version"
+        assert source.errors(MovedError) > moved >= before[MovedError]
+        assert kinds(app, queue, "a") == ["offered", "updated"]
 
 
 @pytest.mark.chaos

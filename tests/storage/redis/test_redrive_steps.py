@@ -12,6 +12,7 @@ from tarry.app import App
 from tarry.core.dead_letters.redrive import RedriveState
 from tarry.core.errors import InvalidState
 from tarry.storage.redis._sync.store import RedisStore
+from tarry.storage.redis.operation import RedisOperation
 from tests.contracts.dead_letters.test_redrive_jobs import dead
 from tests.kit.backends import new_name
 from tests.kit.redis_servers import RedisServer, first_scripts
@@ -49,6 +50,24 @@ def received(queue: Queue[Any]) -> list[str]:
     for delivery in deliveries:
         delivery.ack()
     return sorted(delivery.key for delivery in deliveries)
+
+
+def test_a_queue_keeps_the_steps_of_the_thousand_latest_jobs(app: App, queues: Any) -> None:
+    queue, *_ = queues
+    store: Any = app.store
+    step = {"versions": [], "step": 1, "chosen": "chosen"}
+
+    def make_step(job: int, **others: Any) -> Any:
+        op = store.dead_letters._in_queue(queue.name, "dead_letters/redrive", job=str(job), **step | others)
+        return store.run(RedisOperation(lambda: op))
+
+    for job in range(1_000):
+        make_step(job)
+    make_step(0, step=2)
+    make_step(1_000)
+    assert make_step(2, chosen="again")[0] == b"chosen", "it is kept, and repeated as it was"
+    assert make_step(0, step=2, chosen="again")[0] == b"chosen"
+    assert make_step(1, chosen="again")[0] == b"again", "the job whose step was the first"
 
 
 def test_a_step_has_these_scripts(app: App, queues: Any) -> None:
