@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 from urllib.request import urlopen
 
 import pytest
+import redis
 
 import tarry
 from tarry import Settled
@@ -21,7 +23,7 @@ from tarry.testing import MutableClock
 from tests.kit.blocking import Loop
 from tests.kit.brokers import broker_on
 from tests.kit.clocks import START
-from tests.kit.redis_servers import RedisServer
+from tests.kit.redis_servers import RedisServer, until
 from tests.kit.steps import MINUTE, TIMEOUT, TIMEOUT_S
 
 
@@ -123,3 +125,25 @@ def test_the_dashboard_shows_it(server: RedisServer) -> None:
 def test_the_pipeline_is_refused_in_one_sentence(server: RedisServer) -> None:
     with tarry.connect(server.url) as app, pytest.raises(InvalidState, match="needs PostgreSQL"):
         _ = app.pipeline
+
+
+def test_consumers_that_wait_execute_close_to_no_scripts_until_a_message_comes(server: RedisServer) -> None:
+    with (
+        tarry.connect(server.url) as app,
+        redis.Redis(port=server.port) as admin,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        store: Any = app.store
+        queue: Any = app.queue("idle")
+        waiting = [pool.submit(queue.poll, timeout=TIMEOUT) for _ in range(8)]
+        until(lambda: store.wakeup._listener.is_listening)
+        assert queue.poll(timeout=timedelta(seconds=0.3)) is None
+        before = _scripts(admin)
+        assert queue.poll(timeout=timedelta(seconds=0.5)) is None
+        assert _scripts(admin) - before < 12, "two of this poll, and a few of the consumer that sleeps for all"
+        queue.offer_many([tarry.Message(payload=n) for n in range(8)])
+        assert sorted(each.result(TIMEOUT_S).payload for each in waiting) == [*range(8)]
+
+
+def _scripts(admin: Any) -> int:
+    return sum(stat["calls"] for name, stat in admin.info("commandstats").items() if name.startswith("cmdstat_eval"))
