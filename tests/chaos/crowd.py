@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -185,12 +184,6 @@ def _arguments(member: Member) -> list[str]:
     command = member.process.args
     assert isinstance(command, list)
     return [str(word) for word in command[3:]]
-
-
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return listening.getsockname()[1]
 
 
 class ProxyProcess:

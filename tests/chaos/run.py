@@ -30,10 +30,11 @@ import msgspec
 from tests.chaos.checker.check import check
 from tests.chaos.checker.verdict import BROKEN, REPORTS, Verdict
 from tests.chaos.cluster import cluster
-from tests.chaos.crowd import ROOT, WORKING, Crowd, ProxyProcess, free_port
+from tests.chaos.crowd import ROOT, WORKING, Crowd, ProxyProcess
 from tests.chaos.ending import drain, journal, prepare
 from tests.chaos.faults import KINDS, QUICK, Nemesis, Scene, available, schedule
 from tests.chaos.recording import Fault, History, Left, read, read_faults
+from tests.kit.ports import free_port
 
 FOLDER = ROOT / "build" / "chaos"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 import threading
 import time
@@ -21,6 +20,7 @@ from redis.retry import Retry
 from tarry.app import App
 from tarry.storage.redis.operation import Op, ScriptCall
 from tests.kit.directories import new_directory
+from tests.kit.ports import free_port
 
 START_S = 20.0
 
@@ -82,16 +82,6 @@ class RedisServer:
         with suppress(ProcessLookupError):
             self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
-
-
-def free_port() -> int:
-    """With one for the bus of a cluster, which is ten thousand above."""
-    while True:
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            port = listener.getsockname()[1]
-        if port < 55_000:
-            return port
 
 
 class RedisCluster:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ import psycopg
 import pytest
 
 import tarry
+from tests.kit.ports import free_port
 from tests.storage.postgres.fallible import FallibleServer, fallible_server
 
 GRACE_S = 1.0
@@ -99,12 +99,6 @@ class Process:
     @property
     def output(self) -> str:
         return "".join(self._lines)
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def all_processes(dsn: str, cwd: Path, port: int) -> list[Process]:

@@ -7,7 +7,6 @@ repeats the request.
 from __future__ import annotations
 
 import re
-import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +19,7 @@ import pytest
 from tarry import Message, Outcome, Settled
 from tarry.core.settings import RetrySettings, StoreSettings
 from tarry.http import Client
+from tests.kit.ports import free_port
 from tests.kit.sleepers import until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(400)]  # a busy machine takes long to start a broker, six times
@@ -49,12 +49,6 @@ class Broker:
         self.process.wait()
         assert self.process.stderr is not None
         self.process.stderr.close()
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 @pytest.fixture
