@@ -15,7 +15,6 @@ from tarry.core.dead_letters.redrive import (
     Matching,
     RedriveJob,
     RedriveOptions,
-    RedriveOutcome,
     RedriveState,
 )
 from tarry.core.journal.events import Event
@@ -36,7 +35,6 @@ from tarry.core.messages.model import (
     Filter,
     Lease,
     LeaseId,
-    MessagePosition,
     PollOptions,
     StoredMessage,
 )
@@ -44,20 +42,8 @@ from tarry.core.messages.outcomes import Edited, Outcome, Settled
 from tarry.core.messages.retry import Retry
 from tarry.core.messages.states import State
 from tarry.core.operation import Operation
-from tarry.core.rollups.model import (
-    DUE_COUNTED,
-    ConsumerSlice,
-    DeathSlice,
-    Measure,
-    QueueSlice,
-    RolledUp,
-    RollupWindow,
-    Standing,
-    TimeBucket,
-)
-from tarry.core.search.bulk import BulkJob, BulkProgress, Verb
-from tarry.core.search.hits import SearchPage
-from tarry.core.search.query import Search
+from tarry.core.rollups.port import RollupsRole
+from tarry.core.search.port import SearchRole
 from tarry.core.security.api_keys import ApiKey
 from tarry.core.security.audit import Audited
 from tarry.core.security.idempotency import AsyncIdempotentCall, IdempotencyKey, StoredResponse
@@ -340,99 +326,6 @@ class MaintenanceRole(Protocol):
     def vacuum_problems(self) -> Operation[list[VacuumProblem]]: ...
     def database(self) -> Operation[DatabaseStatus | None]:
         """None: the store has no database."""
-        ...
-
-
-class RollupsRole(Protocol):
-    """Rollups of the journal, for dashboards. A read returns at most `MOST_ROWS` rows."""
-
-    def roll_up(self) -> Operation[RolledUp]:
-        """Add new events to their slices, each event once, a bounded number of transactions at a time. Any number of
-        processes may call it: one works, the others do not wait."""
-        ...
-
-    def slices(self, window: RollupWindow, *, sum_of: Sequence[str] | None = None) -> Operation[list[QueueSlice]]:
-        """`sum_of`: the sums over these queues instead, under the name ""."""
-        ...
-
-    def times(
-        self, measure: Measure, window: RollupWindow, *, sum_of: Sequence[str] | None = None, whole: bool = False
-    ) -> Operation[list[TimeBucket]]:
-        """`sum_of`: as for slices; `whole`: one histogram of the whole window, as if it were one slice."""
-        ...
-
-    def consumers(self, window: RollupWindow) -> Operation[list[ConsumerSlice]]:
-        """Its width is one of `rollups.model.CONSUMER_WIDTHS`."""
-        ...
-
-    def standings(self, *, limit: int = 1_000, queue: str | None = None) -> Operation[list[Standing]]:
-        """All queues by name, or one, with counts that stop at `limit`."""
-        ...
-
-    def due_ahead(
-        self, since: datetime, until: datetime, every: timedelta, *, queue: str | None = None, limit: int = DUE_COUNTED
-    ) -> Operation[list[DueCount]]:
-        """How many live messages come due when. Of each queue and priority the first ones are counted, see `due_share`, so
-        this stays cheap; `CronRole.due_counts` counts all."""
-        ...
-
-    def deaths(
-        self, queue: str, width: timedelta, since: datetime, until: datetime, *, limit: int = 5_000
-    ) -> Operation[list[DeathSlice]]:
-        """When the newest `limit` dead letters of a queue died, by fingerprint. `width`: any."""
-        ...
-
-    def redrive_outcome(self, job: int, *, limit: int = 10_000) -> Operation[RedriveOutcome]:
-        """How the messages that a redrive job revived ended, read from at most `limit` dead letters and live messages."""
-        ...
-
-    def recent_ticks(self, schedules: Sequence[str], until: datetime, *, limit: int) -> Operation[list[TickRecord]]:
-        """The last `limit` entries of the ledger of each schedule up to an instant, by schedule, newest first."""
-        ...
-
-    def forget(self, *, limit: int = 10_000) -> Operation[int]:
-        """Delete a batch of slices that are older than their width is kept; returns how many."""
-        ...
-
-
-class SearchRole(Protocol):
-    """Reads over many queues, each of which scans a bounded number of rows, and the jobs that change all matches."""
-
-    def messages(
-        self,
-        search: Search,
-        queues: Sequence[str],
-        *,
-        limit: int = 50,
-        after: MessagePosition | None = None,
-        payloads: bool = False,
-    ) -> Operation[SearchPage]:
-        """Live messages of these queues. Terms about payloads are left to the caller. `payloads` False: they are empty."""
-        ...
-
-    def journal_since(self) -> Operation[datetime | None]:
-        """The beginning of the oldest day in the journal: older events are in the archive only. None: not known."""
-        ...
-
-    def start_bulk(
-        self, verb: Verb, query: str, queues: Sequence[str], *, started_by: str, error: str | None = None
-    ) -> Operation[BulkJob]:
-        """Store a running job. `services.bulk` runs it."""
-        ...
-
-    def bulk_jobs(
-        self, *, job: int | None = None, idle_for: timedelta | None = None, limit: int = 50
-    ) -> Operation[list[BulkJob]]:
-        """The newest first: one by its id, or all. `idle_for`: running ones that had no progress for this long."""
-        ...
-
-    def save_bulk(self, job: int, progress: BulkProgress, *, step: int | None = None) -> Operation[BulkJob | None]:
-        """Add the progress of one step, if that is still the next one, and return the job. Without `step`, end a running
-        job, whose current step is still added. None: neither."""
-        ...
-
-    def forget_bulk(self, *, limit: int = 1_000) -> Operation[int]:
-        """Delete jobs that ended longer than `KEPT_FOR` ago, and return how many."""
         ...
 
 

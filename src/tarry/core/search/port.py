@@ -1,0 +1,52 @@
+"""The port of search and bulk jobs."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from tarry.core.messages.model import MessagePosition
+from tarry.core.operation import Operation
+from tarry.core.search.bulk import BulkJob, BulkProgress, Verb
+from tarry.core.search.hits import SearchPage
+from tarry.core.search.query import Search
+
+
+class SearchRole(Protocol):
+    """Reads over many queues, each of which scans a bounded number of rows, and the jobs that change all matches."""
+
+    def messages(
+        self,
+        search: Search,
+        queues: Sequence[str],
+        *,
+        limit: int = 50,
+        after: MessagePosition | None = None,
+        payloads: bool = False,
+    ) -> Operation[SearchPage]:
+        """Live messages of these queues. Terms about payloads are left to the caller. `payloads` False: they are empty."""
+        ...
+
+    def journal_since(self) -> Operation[datetime | None]:
+        """The beginning of the oldest day in the journal: older events are in the archive only. None: not known."""
+        ...
+
+    def start_bulk(
+        self, verb: Verb, query: str, queues: Sequence[str], *, started_by: str, error: str | None = None
+    ) -> Operation[BulkJob]:
+        """Store a running job. `services.bulk` runs it."""
+        ...
+
+    def bulk_jobs(
+        self, *, job: int | None = None, idle_for: timedelta | None = None, limit: int = 50
+    ) -> Operation[list[BulkJob]]:
+        """The newest first: one by its id, or all. `idle_for`: running ones that had no progress for this long."""
+        ...
+
+    def save_bulk(self, job: int, progress: BulkProgress, *, step: int | None = None) -> Operation[BulkJob | None]:
+        """Add the progress of one step, if that is still the next one, and return the job. Without `step`, end a running
+        job, whose current step is still added. None: neither."""
+        ...
+
+    def forget_bulk(self, *, limit: int = 1_000) -> Operation[int]:
+        """Delete jobs that ended longer than `KEPT_FOR` ago, and return how many."""
+        ...
