@@ -87,22 +87,28 @@ def check_lease_for(lease_for: object) -> timedelta:
     return lease_for
 
 
+def check_positive(settings: object, *names: str) -> None:
+    """Check durations and numbers among the fields of settings. None: no limit."""
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and value <= type(value)(0):
+            raise InvalidInput(f"{name} must be positive, got {value}")
+
+
 def check_max_depth(max_depth: object) -> int | None:
-    if max_depth is None:
-        return None
-    if not isinstance(max_depth, int) or isinstance(max_depth, bool) or not 1 <= max_depth <= MAX_DEPTH:
-        raise InvalidInput(f"max_depth is a whole number from 1 to {MAX_DEPTH:,}, or None, not {max_depth!r:.120}")
-    return max_depth
+    return _check_limit(max_depth, "max_depth", MAX_DEPTH)
 
 
 def check_max_attempts(max_attempts: object) -> int | None:
-    if max_attempts is None:
+    return _check_limit(max_attempts, "max_attempts", MAX_ATTEMPTS)
+
+
+def _check_limit(limit: object, name: str, most: int) -> int | None:
+    if limit is None:
         return None
-    if not isinstance(max_attempts, int) or isinstance(max_attempts, bool) or not 1 <= max_attempts <= MAX_ATTEMPTS:
-        raise InvalidInput(
-            f"max_attempts is a whole number from 1 to {MAX_ATTEMPTS:,}, or None for no limit, not {max_attempts!r:.120}"
-        )
-    return max_attempts
+    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= most:
+        raise InvalidInput(f"{name} is a whole number from 1 to {most:,}, or None for no limit, not {limit!r:.120}")
+    return limit
 
 
 def check_payload_size(payload: bytes, limit: int = PAYLOAD_BYTES) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 
 from tarry.core import limits
@@ -119,15 +119,8 @@ class StoreSettings:
     """Whether the first use of an unknown queue creates it with default settings."""
 
     def __post_init__(self) -> None:
-        if self.pool_size < 1:
-            raise InvalidInput("pool_size must be at least 1")
-        if self.payload_limit < 1:
-            raise InvalidInput("payload_limit must be at least 1 byte")
-        for name in ("scan_every", "listening_scan_every", "connect_for", "lock_for"):
-            if getattr(self, name) <= timedelta(0):
-                raise InvalidInput(f"{name} must be positive, got {getattr(self, name)}")
-        if self.statement_for is not None and self.statement_for <= timedelta(0):
-            raise InvalidInput(f"statement_for must be positive, or None for no limit, got {self.statement_for}")
+        limits.check_positive(self, "pool_size", "payload_limit", "scan_every", "listening_scan_every")
+        limits.check_positive(self, "connect_for", "lock_for", "statement_for")
 
     @classmethod
     def for_tests(cls) -> StoreSettings:
@@ -155,9 +148,4 @@ class SweeperSettings:
     """How long the response to a request with an Idempotency-Key is stored, for repeated requests."""
 
     def __post_init__(self) -> None:
-        for name in ("every", "lead_for", "maintain_every", "work_for", "responses_for"):
-            if getattr(self, name) <= timedelta(0):
-                raise InvalidInput(f"{name} must be positive, got {getattr(self, name)}")
-        for name in ("batch", "most_steps", "partition_days"):
-            if getattr(self, name) < 1:
-                raise InvalidInput(f"{name} must be at least 1, got {getattr(self, name)}")
+        limits.check_positive(self, *(field.name for field in fields(self)))

@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 from tarry.core.errors import InvalidInput
+from tarry.core.limits import check_positive
 from tarry.core.wakeup.wait_queue import Condition
 from tarry.delayqueue.timers import TimerHeap, TimerWheel
 
@@ -46,8 +47,7 @@ class WaitNotifyScan(Strategy):
     scan_every: timedelta = timedelta(seconds=1)
 
     def __post_init__(self) -> None:
-        if self.scan_every <= timedelta(0):
-            raise InvalidInput(f"scan_every must be positive, got {self.scan_every}")
+        check_positive(self, "scan_every")
 
     def waiting(self, changed: Condition, monotonic: Callable[[], float]) -> Condition:
         scan_s = self.scan_every.total_seconds()
@@ -97,8 +97,7 @@ class TimingWheel(Strategy):
     tick: timedelta = timedelta(milliseconds=1)
 
     def __post_init__(self) -> None:
-        if self.tick <= timedelta(0):
-            raise InvalidInput(f"tick must be positive, got {self.tick}")
+        check_positive(self, "tick")
 
     def timers(self) -> TimerHeap[Any]:
         return TimerWheel(self.tick.total_seconds())

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 
-from tarry.core.errors import InvalidInput
+from tarry.core.limits import check_positive
 from tarry.core.settings import QueueSettings
 
 
@@ -51,12 +51,5 @@ class BrokerSettings:
     ping_every: timedelta = timedelta(seconds=15)
 
     def __post_init__(self) -> None:
-        for field_ in fields(self):
-            value = getattr(self, field_.name)
-            if type(value) is int and value < 1:
-                raise InvalidInput(f"{field_.name} must be at least 1, got {value}")
-        for name in ("head_for", "write_for", "body_for", "ping_every"):
-            if getattr(self, name) <= timedelta(0):
-                raise InvalidInput(f"{name} must be positive, got {getattr(self, name)}")
-        if self.requests_per_s is not None and self.requests_per_s <= 0:
-            raise InvalidInput(f"requests_per_s must be positive, or None for no limit, got {self.requests_per_s}")
+        counts = [field_.name for field_ in fields(self) if type(getattr(self, field_.name)) is int]
+        check_positive(self, *counts, "head_for", "write_for", "body_for", "ping_every", "requests_per_s")
