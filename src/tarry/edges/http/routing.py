@@ -26,6 +26,7 @@ from starlette.types import Scope as ScopeOfRequest
 from tarry.api.queues import AsyncQueues
 from tarry.core.cron.model import ScheduleState
 from tarry.core.errors import InvalidInput, TarryError, UnknownRedrive, UnknownSchedule
+from tarry.core.limits import check_existing_queue_name
 from tarry.core.operation import Operation
 from tarry.core.ports import AsyncStore
 from tarry.core.security.api_keys import Action
@@ -317,6 +318,7 @@ async def _judge(store: AsyncStore, caller: Caller, action: Action, scope: Scope
     if scope is Scope.QUEUE:
         queue = request.path_params["queue"]
         caller.require(action, queue)
+        check_existing_queue_name(queue)
     elif scope is Scope.MESSAGE:
         message = MessageId.parse(request.path_params["id"])
         if message is None:

@@ -62,7 +62,6 @@ async def list_dead(
     after: After = None,
 ) -> Response:
     """The newest first. A page ends early when its payloads reach 8 MiB."""
-    await request.queues.get(queue)
     letters, last = await bounded(
         *dead_letters(request.store, queue, where),
         start=None if after is None else DeadPosition(*parse_position(after)),
@@ -78,7 +77,6 @@ async def dead_groups(
     request: BrokerRequest, queue: str, limit: Limit = 100, count_to: Annotated[int, Query(ge=1, le=1_000_000)] = 10_000
 ) -> Response:
     """Groups by error, the most recent first. The `fingerprint` of a group selects it in other requests."""
-    await request.queues.get(queue)
     groups = await request.run(request.store.dead_letters.groups(queue, limit=limit, cap=count_to))
     return respond(wire.DeadGroups(groups=data_of(groups)))
 
@@ -86,7 +84,6 @@ async def dead_groups(
 @router.get("/queues/{queue}/dead:count", response_model=value_model(Matching, "Matching"), **_READ)
 async def count_dead(request: BrokerRequest, queue: str, where: Which, count_to: CountTo = 10_000) -> Response:
     """How many dead letters match, and how many of them a redrive would skip because their key is live."""
-    await request.queues.get(queue)
     matching = await request.run(request.store.dead_letters.count(queue, where=where, limit=count_to))
     return respond(data_of(matching))
 
@@ -95,7 +92,6 @@ async def count_dead(request: BrokerRequest, queue: str, where: Which, count_to:
 async def redrive(request: BrokerRequest, queue: str, body: Sent[wire.RedriveRequest | None] = None) -> Response:
     """Redrive a few at once, from the first attempt: the given versions, or the oldest. One whose key is live stays dead."""
     options = body or wire.RedriveRequest()
-    await request.queues.get(queue)
     operation = request.store.dead_letters.redrive(queue, versions=options.versions, limit=options.limit)
     return await run_idempotent(request, partial(request.run, operation), lambda moved: wire.Redriven(redriven=moved))
 
@@ -106,7 +102,6 @@ async def start_redrive(
 ) -> Response:
     """Redrive them by a job that a sweeper advances: at a rate, canaries first. See /v1/redrives/{job}."""
     options = body or wire.StartRedriveRequest()
-    await request.queues.get(queue)
     started_by = limits.check_consumer(options.started_by) or request.caller.id
     if options.target is not None:
         request.caller.require(Action.PRODUCE, options.target)
@@ -117,7 +112,6 @@ async def start_redrive(
 @router.delete("/queues/{queue}/dead", response_model=wire.Discarded, **needs(Action.ADMIN))
 async def discard_dead(request: BrokerRequest, queue: str, where: Which) -> Response:
     """Discard dead letters: those that the query selects, or all of the queue. It cannot be undone."""
-    await request.queues.get(queue)
     discarded = await request.run(request.store.dead_letters.discard(queue, where=where))
     return respond(wire.Discarded(discarded=discarded))
 

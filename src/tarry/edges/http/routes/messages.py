@@ -71,7 +71,6 @@ async def list_messages(
     after: After = None,
 ) -> Response:
     """Live messages in due order. Each page looks through 10,000 messages of each priority to find what it shows."""
-    await request.queues.get(queue)
     chosen = None if state is None else State(state)
     filter = Filter(type=storable(type, "type"), priority=priority, key_prefix=storable(key_prefix, "key_prefix"))
     messages, last = await pages.bounded(
@@ -98,7 +97,6 @@ async def timeline(
 
     The first page has the newest events. A page ends early when its payloads reach 8 MiB."""
     queue, key = request.message
-    await request.queues.get(queue)
     size = request.broker.settings.page_bytes
     newest, last = await pages.bounded(
         *pages.timeline(request.store, queue, key), start=before, limit=limit, most_bytes=size
@@ -116,7 +114,6 @@ async def why(request: BrokerRequest, id: str) -> Response:
 
 async def _read(request: BrokerRequest) -> StoredMessage[Any]:
     queue, key = request.message
-    await request.queues.get(queue)
     message = await request.run(request.store.messages.read(queue, key))
     if message is None:
         raise message_gone()
@@ -129,7 +126,6 @@ async def edit(
 ) -> Response:
     """Change the given fields of a live message; the others and the number of attempts stay."""
     queue, key = request.message
-    await request.queues.get(queue)
     outcome = await request.broker.queue(queue).edit(key, version=version, force=force, **body.changes())
     if outcome in (Edited.UPDATED, Edited.IGNORED):
         return respond(wire.Edited(id=id, key=key, outcome=outcome.value))
@@ -142,7 +138,6 @@ async def drop(
 ) -> Response:
     """Remove a live message, leased or not."""
     queue, key = request.message
-    await request.queues.get(queue)
     if await request.run(request.store.messages.drop(queue, key, version=version, unless_leased=unless_leased)):
         return respond(wire.Dropped(dropped=1))
     message = await _read(request)

@@ -93,7 +93,6 @@ async def purge_queue(request: BrokerRequest, queue: str, body: Sent[wire.PurgeR
     """Remove every live message: delayed, ready and leased. Dead letters stay."""
     if body.confirm != queue:
         raise Problem(409, "invalid_state", "the confirmation is not the name of the queue; nothing was removed")
-    await request.queues.get(queue)
     return await run_idempotent(
         request,
         lambda conn: request.run(request.store.messages.purge(queue), conn=conn),
