@@ -46,31 +46,24 @@ __all__ = [
 ]
 
 # Imported on first use: `tarry -h` must not import a database driver.
-_MODULES = {
-    "App": "tarry.app",
-    "AsyncApp": "tarry.app",
-    "AsyncDelivery": "tarry.api.delivery",
-    "AsyncQueue": "tarry.api.queue",
-    "Bury": "tarry.core.messages.handler_results",
-    "Conflict": "tarry.core.messages.model",
-    "Delivery": "tarry.api._sync.delivery",
-    "Handled": "tarry.services.worker.results",
-    "JournalLevel": "tarry.core.journal.events",
-    "Message": "tarry.core.messages.model",
-    "Outcome": "tarry.core.messages.outcomes",
-    "Queue": "tarry.api._sync.queue",
-    "QueueSettings": "tarry.core.settings",
-    "Rate": "tarry.core.rates",
-    "Release": "tarry.core.messages.handler_results",
-    "Retry": "tarry.core.messages.retry",
-    "Settled": "tarry.core.messages.outcomes",
-    "Snooze": "tarry.core.messages.handler_results",
-    "TarryError": "tarry.core.errors",
-    "Worker": "tarry.services.worker.worker",
-    "WorkerSettings": "tarry.services.worker.worker",
-    "connect": "tarry.app",
-    "connect_async": "tarry.app",
+_NAMES = {
+    "tarry.api._sync.delivery": ("Delivery",),
+    "tarry.api._sync.queue": ("Queue",),
+    "tarry.api.delivery": ("AsyncDelivery",),
+    "tarry.api.queue": ("AsyncQueue",),
+    "tarry.app": ("App", "AsyncApp", "connect", "connect_async"),
+    "tarry.core.errors": ("TarryError",),
+    "tarry.core.journal.events": ("JournalLevel",),
+    "tarry.core.messages.handler_results": ("Bury", "Release", "Snooze"),
+    "tarry.core.messages.model": ("Conflict", "Message"),
+    "tarry.core.messages.outcomes": ("Outcome", "Settled"),
+    "tarry.core.messages.retry": ("Retry",),
+    "tarry.core.rates": ("Rate",),
+    "tarry.core.settings": ("QueueSettings",),
+    "tarry.services.worker.results": ("Handled",),
+    "tarry.services.worker.worker": ("Worker", "WorkerSettings"),
 }
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
 
 if not TYPE_CHECKING:  # else a misspelled name would have a type

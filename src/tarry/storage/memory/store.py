@@ -33,7 +33,26 @@ _DEFAULTS = StoreSettings()
 _EVENTS_KEPT = 100_000
 
 
-class MemoryStore:
+class MemoryRoles:
+    """The roles on one state, which a blocking and an async store share."""
+
+    def __init__(self, state: MemoryState) -> None:
+        self.state = state
+        self.settings = state.settings
+        self.messages = MemoryMessages(state)
+        self.wakeup = MemoryWakeup(state)
+        self.dead_letters = MemoryDeadLetters(state)
+        self.cron = MemoryCron(state)
+        self.queues = MemoryQueues(state, self.cron)
+        self.journal = MemoryJournal(state)
+        self.security = MemorySecurity(state)
+        self.maintenance = MemoryMaintenance(state)
+        self.rollups = MemoryRollups(state, self.cron)
+        self.search = MemorySearch(state)
+        self.analytics = MemoryAnalytics(state)
+
+
+class MemoryStore(MemoryRoles):
     """`core.ports.Store` in memory, for tests and for programs that can afford to lose waiting messages.
 
     `events_kept` bounds the journal (None: unbounded), since there is no archive. `strategy` decides how blocking polls
@@ -49,19 +68,7 @@ class MemoryStore:
         events_kept: int | None = _EVENTS_KEPT,
         strategy: Strategy | None = None,
     ) -> None:
-        self.state = MemoryState(clock, settings, random, events_kept, strategy)
-        self.settings = settings
-        self.messages = MemoryMessages(self.state)
-        self.wakeup = MemoryWakeup(self.state)
-        self.dead_letters = MemoryDeadLetters(self.state)
-        self.cron = MemoryCron(self.state)
-        self.queues = MemoryQueues(self.state, self.cron)
-        self.journal = MemoryJournal(self.state)
-        self.security = MemorySecurity(self.state)
-        self.maintenance = MemoryMaintenance(self.state)
-        self.rollups = MemoryRollups(self.state, self.cron)
-        self.search = MemorySearch(self.state)
-        self.analytics = MemoryAnalytics(self.state)
+        super().__init__(MemoryState(clock, settings, random, events_kept, strategy))
 
     def run(self, operation: Operation[R], conn: Any = None) -> R:
         if not isinstance(operation, MemoryOperation):
@@ -91,23 +98,12 @@ class MemoryStore:
         """No-op: the messages are freed with the object."""
 
 
-class AsyncMemoryStore:
+class AsyncMemoryStore(MemoryRoles):
     """An async view of the given store: blocking and async code of one program may share its messages."""
 
     def __init__(self, store: MemoryStore) -> None:
+        vars(self).update(vars(store))
         self._store = store
-        self.settings = store.settings
-        self.messages = store.messages
-        self.wakeup = store.wakeup
-        self.dead_letters = store.dead_letters
-        self.cron = store.cron
-        self.queues = store.queues
-        self.journal = store.journal
-        self.security = store.security
-        self.maintenance = store.maintenance
-        self.rollups = store.rollups
-        self.search = store.search
-        self.analytics = store.analytics
 
     async def run(self, operation: Operation[R], conn: Any = None) -> R:
         """Does not wait: the lock is held for microseconds."""
