@@ -36,9 +36,9 @@ with tarry.connect(dsn) as app:
     soon = app.store.run(app.store.queues.now()) + timedelta(minutes=1)
     unusual = anomalies.run(spark, app, anomalies.AnomaliesArgs(lake=lake, until=soon))
     now = app.store.run(app.store.queues.now())
-    analytics, day = app.pipeline.analytics, AnalyticsQuery(since=now - timedelta(days=1), until=now, limit=10_000)
+    analytics, day = app.store.analytics, AnalyticsQuery(since=now - timedelta(days=1), until=now, limit=10_000)
     rows = {
-        "metrics": analytics.minutes(day).rows, "consumers": analytics.hours(day).rows,
+        "metrics": app.store.run(analytics.minutes(day)).rows, "consumers": app.store.run(analytics.hours(day)).rows,
     }
     plain = lambda row: str(dataclasses.replace(row, run_id=0, fresh_at=now.min))
     found = {name: sorted(map(plain, of)) for name, of in rows.items()}

@@ -47,10 +47,10 @@ def test_an_anomaly_is_published_once_and_its_acknowledgement_is_respected(
 ) -> None:
     """One story of three runs, since each of them takes seconds: muted, acknowledged, nothing new, and then something new."""
     trouble(pipeline_app)
-    alerts = pipeline_app.pipeline.anomalies
-    mute = alerts.mute(detector="bulk_enqueue", queue="orders", reason="the nightly import")
+    alerts, analytics, do = pipeline_app.pipeline.anomalies, pipeline_app.store.analytics, pipeline_app.store.run
+    mute = do(analytics.mute(detector="bulk_enqueue", queue="orders", until=None, reason="the nightly import"))
     pipeline_app.queues.create("other")
-    alerts.mute(detector="dlq_movement", queue="other", reason="another queue")
+    do(analytics.mute(detector="dlq_movement", queue="other", until=None, reason="another queue"))
     first = run(spark, pipeline_app, lake)
     assert first.by_detector == {"bulk_enqueue": 1, "dlq_movement": 1, "large_payload": 1}
     assert (first.raised, first.muted, first.withdrawn) == (2, 1, 0)
@@ -58,13 +58,13 @@ def test_an_anomaly_is_published_once_and_its_acknowledgement_is_respected(
         ("dlq_movement", Severity.WARNING),
         ("large_payload", Severity.INFO),
     }
-    assert {item.reason for item in alerts.mutes()} == {"the nightly import", "another queue"}
+    assert {item.reason for item in do(analytics.mutes())} == {"the nightly import", "another queue"}
 
     (buried,) = alerts.list(detector="dlq_movement")
     assert alerts.acknowledge([buried.id], by="tester", note="known") == 1
     assert alerts.acknowledge([buried.id], by="another") == 0
-    assert alerts.unmute(mute.id)
-    assert not alerts.unmute(mute.id)
+    assert do(analytics.unmute(mute.id))
+    assert not do(analytics.unmute(mute.id))
     before = {item.fingerprint: item for item in alerts.list()}
     second = run(spark, pipeline_app, lake)
     assert (second.anomalies, second.raised, second.withdrawn) == (0, 0, 0), "events are judged once"
@@ -147,7 +147,8 @@ def test_an_incident_that_grew_is_the_same_one(pipeline_app: App) -> None:
 def test_what_happened_during_a_mute_stays_muted_after_it(pipeline_app: App) -> None:
     """The next run looks at the same day again; it must not raise then what was muted before."""
     now = datetime.now(UTC)
-    pipeline_app.pipeline.anomalies.mute(until=now - timedelta(seconds=1), reason="all of it")
+    store = pipeline_app.store
+    store.run(store.analytics.mute(detector=None, queue=None, until=now - timedelta(seconds=1), reason="all of it"))
     during: dict[str, Any] = {
         "window_from": (now - timedelta(minutes=1)).isoformat(),
         "window_to": (now + timedelta(minutes=1)).isoformat(),
@@ -155,7 +156,7 @@ def test_what_happened_during_a_mute_stays_muted_after_it(pipeline_app: App) -> 
     after: dict[str, Any] = {"window_from": now.isoformat(), "window_to": (now + timedelta(minutes=1)).isoformat()}
     assert publish(pipeline_app, "a", since=now, **during).muted == 1
     assert publish(pipeline_app, "b", since=now, **after).raised == 1
-    assert pipeline_app.pipeline.anomalies.mutes() == []
+    assert store.run(store.analytics.mutes()) == []
 
 
 def test_anomalies_are_listed_by_the_given_filters(pipeline_app: App) -> None:

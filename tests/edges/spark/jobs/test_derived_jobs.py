@@ -104,7 +104,7 @@ def check(spark: SparkSession, traffic: Traffic, lake: str, database: str) -> Re
 def minutes_of(traffic: Traffic, queue: str, *, days: int) -> list[MetricMinute]:
     """Newest first."""
     query = AnalyticsQuery(queue=queue, since=EVENING, until=EVENING + timedelta(days=days), limit=10_000)
-    return traffic.app.pipeline.analytics.minutes(query).rows
+    return traffic.app.store.run(traffic.app.store.analytics.minutes(query)).rows
 
 
 def test_round_after_round_everything_equals_an_independent_count(

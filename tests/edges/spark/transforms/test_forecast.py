@@ -158,7 +158,7 @@ def test_the_job_publishes_what_follows_from_the_live_table_and_the_metrics(
         orders.offer_many([tarry.Message(payload=n, key=f"soon{n}", after=timedelta(minutes=2)) for n in range(10)])
         args = job.ForecastArgs(lake=lake, ahead_for=timedelta(hours=1))
         summary = job.run(spark, app, args)
-        analytics = app.pipeline.analytics
+        analytics, forecasts = app.pipeline.analytics, app.store.analytics.forecasts
         coming = [
             (minute.minute, minute.planned, minute.backlog, minute.saturated)
             for minute in analytics.forecast_minutes("orders")
@@ -167,7 +167,7 @@ def test_the_job_publishes_what_follows_from_the_live_table_and_the_metrics(
             (second(720), 10, 6.0, True),  # four a minute were seen
             (second(780), 0, 2.0, False),
         ]
-        (forecast,) = analytics.forecasts(AnalyticsQuery()).rows
+        (forecast,) = app.store.run(forecasts(AnalyticsQuery())).rows
         assert (forecast.capacity, forecast.saturated_at, forecast.recovered_at) == (4.0, second(720), second(780))
         assert summary.sentences == (forecast.sentence,)
         assert forecast.sentence.startswith("orders falls behind at 2024-01-01 00:12 UTC: 10 messages come due")
@@ -176,7 +176,7 @@ def test_the_job_publishes_what_follows_from_the_live_table_and_the_metrics(
         assert job.run(spark, app, args).saturated == 0
         assert (
             analytics.forecast_minutes("orders"),
-            analytics.forecasts(AnalyticsQuery()).rows[0].saturated_at,
+            app.store.run(forecasts(AnalyticsQuery())).rows[0].saturated_at,
         ) == ([], None)
         # The next tick is a message already, those after it are still to be planned; each counts once.
         app.cron().install_periodic("every 20 minutes", timedelta(minutes=20), queue="orders", payload=1)

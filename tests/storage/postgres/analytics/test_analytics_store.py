@@ -50,10 +50,11 @@ def rounds(app: tarry.App, database: str) -> PostgresRounds:
 
 
 def metrics(
-    analytics: PipelineAnalytics, queue: str | None, since: datetime, until: datetime, limit: int = 100
+    app: tarry.App, queue: str | None, since: datetime, until: datetime, limit: int = 100
 ) -> list[MetricMinute]:
     """In the order of time."""
-    return analytics.minutes(AnalyticsQuery(queue=queue, since=since, until=until, limit=limit)).rows[::-1]
+    query = AnalyticsQuery(queue=queue, since=since, until=until, limit=limit)
+    return app.store.run(app.store.analytics.minutes(query)).rows[::-1]
 
 
 def minute(n: int, run_id: int = 1, **fields: Any) -> str:
@@ -64,42 +65,44 @@ def minute(n: int, run_id: int = 1, **fields: Any) -> str:
     return json.dumps(row)
 
 
-def test_metrics_are_in_the_order_of_time_and_no_more_than_the_limit(analytics: PipelineAnalytics) -> None:
+def test_metrics_are_in_the_order_of_time_and_no_more_than_the_limit(
+    app: tarry.App, analytics: PipelineAnalytics
+) -> None:
     analytics.put(Table.METRICS, [minute(n, offered=n) for n in range(5)])
-    minutes = metrics(analytics, "orders", START + MINUTE, START + 4 * MINUTE)
+    minutes = metrics(app, "orders", START + MINUTE, START + 4 * MINUTE)
     assert [(row.queue, row.minute, row.offered) for row in minutes] == [
         ("orders", START + n * MINUTE, n) for n in (1, 2, 3)
     ]
-    assert [row.offered for row in metrics(analytics, None, START, START + 9 * MINUTE, limit=2)] == [3, 4]
-    assert metrics(analytics, "orders", START, START + 9 * MINUTE, limit=0) == []
+    assert [row.offered for row in metrics(app, None, START, START + 9 * MINUTE, limit=2)] == [3, 4]
+    assert metrics(app, "orders", START, START + 9 * MINUTE, limit=0) == []
 
 
-def test_percentiles_are_there_or_not_as_a_whole(analytics: PipelineAnalytics) -> None:
+def test_percentiles_are_there_or_not_as_a_whole(app: tarry.App, analytics: PipelineAnalytics) -> None:
     analytics.put(Table.METRICS, [minute(0, lag_p50_s=0.1, lag_p95_s=0.2, lag_p99_s=0.3)])
-    (metric,) = metrics(analytics, "orders", START, START + MINUTE)
+    (metric,) = metrics(app, "orders", START, START + MINUTE)
     assert (metric.lag, metric.wait, metric.processing) == (Quantiles(0.1, 0.2, 0.3), None, None)
 
 
-def test_writing_the_same_again_changes_nothing_and_keeps_its_age(analytics: PipelineAnalytics) -> None:
+def test_writing_the_same_again_changes_nothing_and_keeps_its_age(app: tarry.App, analytics: PipelineAnalytics) -> None:
     assert analytics.put(Table.METRICS, [minute(0, offered=1), minute(1, offered=2)]) == 2
     assert analytics.put(Table.METRICS, [minute(0, 2, offered=1), minute(1, 2, offered=3)]) == 1
-    assert [metric.run_id for metric in metrics(analytics, "orders", START, START + 9 * MINUTE)] == [1, 2]
+    assert [metric.run_id for metric in metrics(app, "orders", START, START + 9 * MINUTE)] == [1, 2]
 
 
 def test_history_follows_a_queue_to_its_new_name_and_outlives_it(app: tarry.App, analytics: PipelineAnalytics) -> None:
     analytics.put(Table.METRICS, [minute(0)])
     app.queues.rename("orders", "sales")
-    assert [metric.queue for metric in metrics(analytics, "sales", START, START + MINUTE)] == ["sales"]
+    assert [metric.queue for metric in metrics(app, "sales", START, START + MINUTE)] == ["sales"]
     with pytest.raises(UnknownQueue):
-        metrics(analytics, "orders", START, START + MINUTE)
+        metrics(app, "orders", START, START + MINUTE)
     app.queues.delete("sales")
-    assert len(metrics(analytics, "sales", START, START + MINUTE)) == 1
+    assert len(metrics(app, "sales", START, START + MINUTE)) == 1
 
 
 @pytest.mark.parametrize("limit", [-1, 100_001])
-def test_a_limit_that_cannot_be_kept_is_refused(analytics: PipelineAnalytics, limit: int) -> None:
+def test_a_limit_that_cannot_be_kept_is_refused(app: tarry.App, analytics: PipelineAnalytics, limit: int) -> None:
     with pytest.raises(InvalidInput, match="limit must be from 0 to 100,000"):
-        metrics(analytics, None, START, START, limit=limit)
+        metrics(app, None, START, START, limit=limit)
 
 
 def test_minutes_are_added_up_in_stretches_or_as_a_whole(analytics: PipelineAnalytics) -> None:
@@ -149,9 +152,9 @@ def test_what_is_to_come_is_added_up_too(analytics: PipelineAnalytics) -> None:
     assert (whole.minute, whole.last_minute, whole.planned) == (START + MINUTE, START + 7 * MINUTE, 11)
 
 
-def test_more_rows_than_one_statement_takes_are_all_written(analytics: PipelineAnalytics) -> None:
+def test_more_rows_than_one_statement_takes_are_all_written(app: tarry.App, analytics: PipelineAnalytics) -> None:
     assert analytics.put(Table.METRICS, (minute(n) for n in range(12_345))) == 12_345
-    assert len(metrics(analytics, "orders", START, START + 20_000 * MINUTE, limit=20_000)) == 12_345
+    assert len(metrics(app, "orders", START, START + 20_000 * MINUTE, limit=20_000)) == 12_345
 
 
 def test_the_outlook_is_derived_from_the_live_messages(app: tarry.App, analytics: PipelineAnalytics) -> None:
@@ -171,7 +174,7 @@ def test_the_outlook_is_derived_from_the_live_messages(app: tarry.App, analytics
     assert outlook.planned == (Planned(1, START, 2, 0), Planned(1, START + MINUTE, 2, 1))
 
 
-def test_of_two_forecasts_the_last_one_counts(analytics: PipelineAnalytics) -> None:
+def test_of_two_forecasts_the_last_one_counts(app: tarry.App, analytics: PipelineAnalytics) -> None:
     def forecast(queue_id: int, run_id: int) -> str:
         row = {"queue_id": queue_id, "queue": "orders", "planned": 1, "retries": 0, "peak_backlog": 0.0,
                "sentence": "all is well", "run_id": run_id, "fresh_at": START.isoformat()}  # fmt: skip
@@ -187,9 +190,8 @@ def test_of_two_forecasts_the_last_one_counts(analytics: PipelineAnalytics) -> N
     analytics.put(Table.FORECASTS, [forecast(1, 2)])
     analytics.put(Table.FORECAST_MINUTES, [coming(1, 2)])
     assert analytics.keep_forecast(2) == 1
-    assert [(forecast.queue, forecast.run_id) for forecast in analytics.forecasts(AnalyticsQuery()).rows] == [
-        ("orders", 2)
-    ]
+    forecasts = app.store.run(app.store.analytics.forecasts(AnalyticsQuery())).rows
+    assert [(forecast.queue, forecast.run_id) for forecast in forecasts] == [("orders", 2)]
     assert [(forecast.minute, forecast.run_id) for forecast in analytics.forecast_minutes("orders")] == [
         (START + MINUTE, 2)
     ]

@@ -110,7 +110,8 @@ def mute(
     span = parsed(duration, lasting, "--for")
     with cli.open(queue) as app:
         until = None if span is None else now_of(app) + span
-        muted = app.pipeline.anomalies.mute(detector=detector, queue=queue, until=until, reason=reason)
+        mute = app.store.analytics.mute(detector=detector, queue=queue, until=until, reason=reason)
+        muted = app.store.run(mute)
     cli.printer.view(replace(_MUTES, schema="tarry.anomaly.mute/1"), muted)
 
 
@@ -121,7 +122,7 @@ def unmute(cli: CommandSession, id: Annotated[int, argument("ID", "See: tarry an
     Anomalies are raised again from the next run on.
     """
     with cli.open() as app:
-        if not app.pipeline.anomalies.unmute(id):
+        if not app.store.run(app.store.analytics.unmute(id)):
             raise NotFound(f"there is no mute {id}", hint="see: tarry anomaly mutes")
     cli.printer.record("tarry.anomaly.unmute/1", {"id": id})
 
@@ -133,7 +134,7 @@ def mutes(cli: CommandSession) -> None:
     The latest first.
     """
     with cli.open() as app:
-        mutes = app.pipeline.anomalies.mutes()
+        mutes = app.store.run(app.store.analytics.mutes())
     cli.listing(_MUTES, mutes, empty="nothing is muted")
 
 

@@ -16,7 +16,7 @@ _HIDDEN = frozenset({"lake", "seconds", "round", "seen_until", "lock"})
 
 
 def gathered(app: App, *, queue: str | None, since: datetime, until: datetime) -> Report:
-    analytics = app.pipeline.analytics
+    analytics, results, run = app.pipeline.analytics, app.store.analytics, app.store.run
     by_queue = AnalyticsQuery(queue=queue, limit=None)
     runs = last_runs(app)
     ran = any(run.job == "metrics" for run in runs)
@@ -31,8 +31,8 @@ def gathered(app: App, *, queue: str | None, since: datetime, until: datetime) -
         metrics=analytics.metric_spans(queue, since, until, past.step),
         totals=totals,
         # By the hour: include the hour that contains `since`.
-        consumers=analytics.hours(replace(by_queue, since=floored(since, timedelta(hours=1)), until=until)).rows,
-        forecasts=analytics.forecasts(by_queue).rows,
+        consumers=run(results.hours(replace(by_queue, since=floored(since, timedelta(hours=1)), until=until))).rows,
+        forecasts=run(results.forecasts(by_queue)).rows,
         planned=analytics.forecast_spans(queue, future.step),
         findings=findings_of(app.pipeline.anomalies.list(queue=queue, since=since, until=until, limit=None)),
         runs=runs,

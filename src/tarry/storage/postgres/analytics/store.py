@@ -5,18 +5,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final, LiteralString, TypeVar
 
-from tarry.core.analytics.metrics import (
-    ConsumerHour,
-    CurrentQueue,
-    Forecast,
-    ForecastSpan,
-    MetricMinute,
-    MetricSpan,
-    Outlook,
-    Planned,
-    Table,
-)
-from tarry.core.analytics.port import AnalyticsPage, AnalyticsQuery
+from tarry.core.analytics.metrics import CurrentQueue, ForecastSpan, MetricSpan, Outlook, Planned, Table
 from tarry.storage.postgres.analytics import operations
 from tarry.storage.postgres.analytics.database import Role
 from tarry.storage.postgres.statement import Row, made, value
@@ -35,16 +24,7 @@ _PUT: Final[Mapping[Table, LiteralString]] = {
 
 
 class PipelineAnalytics(Role):
-    """What jobs write, and what reports read, blocking."""
-
-    def minutes(self, query: AnalyticsQuery) -> AnalyticsPage[MetricMinute]:
-        return self._database.query(lambda: operations.minutes(query))
-
-    def hours(self, query: AnalyticsQuery) -> AnalyticsPage[ConsumerHour]:
-        return self._database.query(lambda: operations.hours(query))
-
-    def forecasts(self, query: AnalyticsQuery) -> AnalyticsPage[Forecast]:
-        return self._database.query(lambda: operations.forecasts(query))
+    """What jobs write, and the aggregates that reports read. Single rows: `AnalyticsRole`."""
 
     def metric_spans(
         self, queue: str | None, since: datetime, until: datetime, step: timedelta | None

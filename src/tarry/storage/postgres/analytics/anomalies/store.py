@@ -1,4 +1,4 @@
-"""Anomalies in PostgreSQL: published by the pipeline; read, acknowledged and muted by users."""
+"""Anomalies in PostgreSQL: published by the pipeline; read and acknowledged by users. Mutes: `AnalyticsRole`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from tarry.core.analytics.anomalies import Anomaly, ContinuableAnomaly, Mute, Published, Severity
+from tarry.core.analytics.anomalies import Anomaly, ContinuableAnomaly, Published, Severity
 from tarry.core.analytics.port import AnalyticsQuery
 from tarry.storage.postgres.analytics import operations
 from tarry.storage.postgres.analytics.database import Role
@@ -69,16 +69,3 @@ class PostgresAnomalies(Role):
     def acknowledge(self, ids: Sequence[int], *, by: str | None = None, note: str | None = None) -> int:
         """Acknowledge anomalies; returns how many were not acknowledged before."""
         return self._database.query(lambda: operations.acknowledge_all(ids, by, note))
-
-    def mute(
-        self, *, detector: str | None = None, queue: str | None = None, until: datetime | None = None, reason: str
-    ) -> Mute:
-        return self._database.transact(operations.mute(detector=detector, queue=queue, until=until, reason=reason))
-
-    def unmute(self, id: int) -> bool:
-        """The next run raises what was muted, if it still judges that time range. False if there is no such mute."""
-        return self._database.transact(operations.unmute(id))
-
-    def mutes(self) -> list[Mute]:
-        """The mutes in force, latest first."""
-        return self._database.query(operations.mutes)
