@@ -45,7 +45,7 @@ from tarry.core.operation import Operation
 from tarry.core.rollups.port import RollupsRole
 from tarry.core.search.port import SearchRole
 from tarry.core.security.api_keys import ApiKey
-from tarry.core.security.audit import Audited
+from tarry.core.security.audit import Audited, AuditEntry
 from tarry.core.security.idempotency import AsyncIdempotentCall, IdempotencyKey, StoredResponse
 from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
 from tarry.core.wakeup.wait_queue import WaitHint, WaitQueue
@@ -244,15 +244,7 @@ class SecurityRole(Protocol):
     def find_keys(self, ids: Sequence[str]) -> Operation[list[ApiKey]]: ...
     def keys(self) -> Operation[list[ApiKey]]: ...
     def revoke_key(self, id: str) -> Operation[ApiKey | None]: ...
-    def audit(
-        self,
-        actor: str,
-        action: str,
-        *,
-        queue: str | None = None,
-        detail: Mapping[str, Any] | None = None,
-        request_id: str | None = None,
-    ) -> Operation[int]:
+    def audit(self, entry: AuditEntry) -> Operation[int]:
         """Record an action before it begins; returns the id for `audited`."""
         ...
 

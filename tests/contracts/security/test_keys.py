@@ -12,6 +12,7 @@ from tarry.api.api_keys import drawn
 from tarry.app import App
 from tarry.core.messages.model import Filter, MessagePosition
 from tarry.core.security.api_keys import Action, KeyText
+from tarry.core.security.audit import AuditEntry
 from tests.kit.backends import Backend, new_name, where_the_messages_are
 from tests.kit.clocks import START, WatchedClock
 from tests.kit.steps import HOUR, MINUTE
@@ -83,7 +84,7 @@ class TestKeys:
 
 class TestAudit:
     def test_an_audit_row_exists_before_the_response(self, app: App) -> None:
-        row = app.store.run(app.store.security.audit("me", "pause", queue="q", detail={"why": "not"}, request_id="r"))
+        row = app.store.run(app.store.security.audit(AuditEntry("me", "pause", "q", {"why": "not"}, "r")))
         newest = app.store.run(app.store.security.audits(limit=1))[0]
         assert (newest.id, newest.at, newest.actor, newest.action) == (row, START, "me", "pause")
         assert (newest.queue, newest.detail, newest.request_id, newest.status) == ("q", {"why": "not"}, "r", None)
@@ -92,12 +93,12 @@ class TestAudit:
 
     def test_what_is_known_at_the_end_is_added_to_the_row(self, app: App) -> None:
         for before, after in (({"why": "not"}, {"why": "not", "id": "k"}), (None, {"id": "k"})):
-            row = app.store.run(app.store.security.audit("me", "create", detail=before))
+            row = app.store.run(app.store.security.audit(AuditEntry("me", "create", detail=before)))
             app.store.run(app.store.security.audited(row, 201, detail={"id": "k"}))
             assert app.store.run(app.store.security.audits(limit=1))[0].detail == after
 
     def test_the_list_goes_on_before_a_row(self, app: App) -> None:
-        ids = [app.store.run(app.store.security.audit("me", f"a{n}")) for n in range(5)]
+        ids = [app.store.run(app.store.security.audit(AuditEntry("me", f"a{n}"))) for n in range(5)]
         rows = app.store.run(app.store.security.audits(limit=2, before=ids[3]))
         assert [(row.id, row.action) for row in rows] == [(ids[2], "a2"), (ids[1], "a1")]
         assert not [row for row in app.store.run(app.store.security.audits(before=ids[0])) if row.id >= ids[0]]
@@ -105,7 +106,7 @@ class TestAudit:
     def test_the_list_may_be_of_an_actor_and_an_action(self, app: App) -> None:
         actor = new_name()
         for by, action in ((actor, "pause a queue"), (f"x{actor}y", "purge"), ("other", "pause a queue")):
-            app.store.run(app.store.security.audit(by, action))
+            app.store.run(app.store.security.audit(AuditEntry(by, action)))
 
         def listed(**conditions: Any) -> list[tuple[str, str]]:
             return [(row.actor, row.action) for row in app.store.run(app.store.security.audits(**conditions))]

@@ -9,15 +9,21 @@ AUDITS_SEARCHED = 100_000
 """Rows that one search reads at most."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Audited:
-    id: int
-    at: datetime
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """An action that is about to be tried."""
+
     actor: str
     """The id of an API key, `anonymous` or `command line`."""
     action: str
     queue: str | None = None
     detail: Mapping[str, Any] | None = None
     request_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audited(AuditEntry):
+    id: int
+    at: datetime
     status: int | None = None
     """The HTTP status of the response. None: the process ended before it responded."""

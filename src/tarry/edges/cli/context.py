@@ -8,7 +8,7 @@ import logging
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from tarry.app import App
+    from tarry.core.security.audit import AuditEntry
 
 T = TypeVar("T")
 Action = Callable[..., ExitCode | None]
@@ -31,27 +32,21 @@ _DONE = 200
 """Status of a command that succeeded, as the broker's audit has it. A failed or unconfirmed command has none."""
 
 
-@dataclass(frozen=True, slots=True)
-class AuditedCommand:
+def _entry(path: str, given: Mapping[str, Any]) -> AuditEntry:
     """An administrative command and its options, for the audit."""
+    from tarry.core.security.audit import AuditEntry
 
-    action: str
-    queue: str | None
-    detail: dict[str, str]
-
-    @classmethod
-    def of(cls, path: str, given: Mapping[str, Any]) -> AuditedCommand:
-        options: dict[str, Any] = {}
-        for name, value in given.items():
-            options |= vars(value) if is_dataclass(value) else {name: value}
-        # Texts that PostgreSQL accepts: options are audited before they are validated.
-        detail = {
-            name: str(value).replace("\x00", "").encode(errors="replace").decode()[:200]
-            for name, value in options.items()
-            if value is not None
-        }
-        queue = detail.get("name") if path.startswith("tarry queue ") else detail.get("queue")
-        return cls(path, queue, detail)
+    options: dict[str, Any] = {}
+    for name, value in given.items():
+        options |= vars(value) if is_dataclass(value) else {name: value}
+    # Texts that PostgreSQL accepts: options are audited before they are validated.
+    detail = {
+        name: str(value).replace("\x00", "").encode(errors="replace").decode()[:200]
+        for name, value in options.items()
+        if value is not None
+    }
+    queue = detail.get("name") if path.startswith("tarry queue ") else detail.get("queue")
+    return AuditEntry("command line", path, queue, detail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +56,10 @@ class CommandSession:
     printer: Printer
     quiet: bool = False
     debug: bool = False
-    audited: AuditedCommand | None = None
+    audited: AuditEntry | None = None
     """None: the command is not audited."""
+    audited_after: dict[str, str] = field(default_factory=dict[str, str])
+    """Details that are known only after the change."""
 
     @property
     def embedded(self) -> bool:
@@ -76,20 +73,13 @@ class CommandSession:
         from tarry.core.settings import StoreSettings
 
         with connect(self.dsn, settings=StoreSettings(create_queues=False, pool_size=2)) as app:
-            audited, security, row = self.audited, app.store.security, 0
-            if audited is not None:
-                audit = security.audit("command line", audited.action, queue=audited.queue, detail=audited.detail)
-                row = app.store.run(audit)
+            security = app.store.security
+            row = None if self.audited is None else app.store.run(security.audit(self.audited))
             if queue is not None:
                 app.queues.get(queue)
             yield app
-            if audited is not None:
-                app.store.run(security.audited(row, _DONE, detail=audited.detail))
-
-    def audit_also(self, **detail: str) -> None:
-        """Add details that are known only after the change. Call it while the session is open."""
-        if self.audited is not None:
-            self.audited.detail.update(detail)
+            if row is not None:
+                app.store.run(security.audited(row, _DONE, detail=self.audited_after or None))
 
     def prepare(self) -> None:
         """Before any connection: validate the DSN, and note that the embedded database is used."""
@@ -251,7 +241,7 @@ def command(path: str, *examples: str, audited: bool = False) -> Callable[[Actio
         def run(ctx: typer.Context, shared: Shared, **given: Any) -> int:
             session = shared.over(ctx.find_root().obj).session()
             if audited:
-                session = replace(session, audited=AuditedCommand.of(ctx.command_path, given))
+                session = replace(session, audited=_entry(ctx.command_path, given))
             try:
                 code = action(session, **given)
                 session.printer.flush()

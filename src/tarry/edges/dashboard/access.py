@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from hmac import compare_digest
@@ -15,12 +14,14 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tarry.core.errors import InvalidInput, TarryError
+from tarry.core.errors import InvalidInput
 from tarry.core.security.api_keys import Action, role_of
+from tarry.core.security.audit import AuditEntry
 from tarry.core.security.browser_sessions import DASHBOARD, Session
 from tarry.edges.http.auth import Caller, key_text
 from tarry.edges.http.origins import hostname, is_loopback, refuse_other_sites
-from tarry.edges.http.problems import Problem, problem_of
+from tarry.edges.http.problems import Problem
+from tarry.edges.http.routing import recorded
 
 if TYPE_CHECKING:
     from tarry.edges.dashboard.app import Dashboard
@@ -146,28 +147,12 @@ async def audited(
     do: Callable[[], Awaitable[Response]],
 ) -> Response:
     """Run an action with a row in the audit, which exists before the action is tried."""
-    store = dashboard.broker.store
     fields = [(field, value) for field, value in form.items() if field != "form"]
     shown = {
         field[:_AUDITED_TEXT]: value.replace("\x00", "")[:_AUDITED_TEXT] for field, value in fields[:_AUDITED_FIELDS]
     }
-    row = await store.run(
-        store.security.audit(
-            visitor.id,
-            f"dashboard: {name}",
-            queue=request.path_params.get("queue"),
-            detail={"path": dict(request.path_params), "form": dashboard.settings.redaction.value(shown)},
-            request_id=request.scope.get("tarry.request_id"),
-        )
+    detail = {"path": dict(request.path_params), "form": dashboard.settings.redaction.value(shown)}
+    queue, request_id = request.path_params.get("queue"), request.scope.get("tarry.request_id")
+    return await recorded(
+        dashboard.broker.store, AuditEntry(visitor.id, f"dashboard: {name}", queue, detail, request_id), do
     )
-    status = 500
-    try:
-        response = await do()
-        status = response.status_code
-        return response
-    except Exception as error:
-        status = problem_of(error).status
-        raise
-    finally:
-        with suppress(TarryError):  # the row exists, without its status
-            await store.run(store.security.audited(row, status))

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from tarry.core.errors import TarryError
 from tarry.core.ports import AsyncStore
 from tarry.core.security.api_keys import KeyText
+from tarry.core.security.audit import AuditEntry
 from tarry.edges.http.problems import Problem
 
 STATUSES = (401, 403)
@@ -64,14 +65,9 @@ class Refusals:
             "left_out_before": self._left_out.pop(budget, None),
         }
         try:
-            row = await self._store.run(
-                self._store.security.audit(
-                    actor,
-                    action,
-                    detail={name: value for name, value in detail.items() if value},
-                    request_id=request.scope.get("tarry.request_id"),
-                )
-            )
+            known = {name: value for name, value in detail.items() if value}
+            entry = AuditEntry(actor, action, detail=known, request_id=request.scope.get("tarry.request_id"))
+            row = await self._store.run(self._store.security.audit(entry))
             await self._store.run(self._store.security.audited(row, status))
         except TarryError as error:
             _log.warning("the refusal of %s is not in the audit: %s", action, error)

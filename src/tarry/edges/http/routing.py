@@ -24,12 +24,14 @@ from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as ScopeOfRequest
 
 from tarry.api.queues import AsyncQueues
+from tarry.api.schedules import AsyncSchedules
 from tarry.core.cron.model import ScheduleState
 from tarry.core.errors import InvalidInput, TarryError, UnknownRedrive, UnknownSchedule
 from tarry.core.limits import check_existing_queue_name
 from tarry.core.operation import Operation
 from tarry.core.ports import AsyncStore
 from tarry.core.security.api_keys import Action
+from tarry.core.security.audit import AuditEntry
 from tarry.edges.http import audit_refusals
 from tarry.edges.http.auth import Caller, key_text
 from tarry.edges.http.openapi import problem_responses
@@ -122,6 +124,10 @@ class BrokerRequest(Request):
     @property
     def queues(self) -> AsyncQueues:
         return self.broker.app.queues
+
+    @property
+    def schedules(self) -> AsyncSchedules:
+        return self.broker.app.schedules
 
     @property
     def caller(self) -> Caller:
@@ -376,15 +382,16 @@ async def audited(request: BrokerRequest, queue: str | None, do: Callable[[], Aw
     if body:
         field = getattr(route, "body_field", None)
         detail |= audited_body(body, None if field is None else field.field_info.annotation)
-    row = await store.run(
-        store.security.audit(
-            request.caller.id,
-            action,
-            queue=_storable(queue),
-            detail=_storable(detail),
-            request_id=request.scope.get("tarry.request_id"),
-        )
-    )
+    request_id = request.scope.get("tarry.request_id")
+    entry = AuditEntry(request.caller.id, action, _storable(queue), _storable(detail), request_id)
+    return await recorded(store, entry, do, request.scope[_AUDITED])
+
+
+async def recorded(
+    store: AsyncStore, entry: AuditEntry, do: Callable[[], Awaitable[Response]], more: Mapping[str, Any] = {}
+) -> Response:
+    """Run an action between both parts of its row. `more`: details that are known after it."""
+    row = await store.run(store.security.audit(entry))
     status = 500
     try:
         response = await do()
@@ -395,11 +402,11 @@ async def audited(request: BrokerRequest, queue: str | None, do: Callable[[], Aw
         raise
     finally:
         try:
-            await store.run(store.security.audited(row, status, detail=request.scope[_AUDITED] or None))
+            await store.run(store.security.audited(row, status, detail=more or None))
         except TarryError as error:
             # The row exists, without its status. The caller must get the response nevertheless: a new key is shown
             # once.
-            _log.warning("the audit has no status for %s: %s", action, error)
+            _log.warning("the audit has no status for %s: %s", entry.action, error)
 
 
 def audited_body(body: bytes, model: Any = None) -> dict[str, Any]:

@@ -13,10 +13,11 @@ from tarry.core.maintenance.leadership import Leadership
 from tarry.core.messages.model import Draft
 from tarry.core.messages.outcomes import Outcome
 from tarry.core.security.api_keys import ApiKey
-from tarry.core.security.audit import Audited
+from tarry.core.security.audit import Audited, AuditEntry
 from tarry.core.security.idempotency import IdempotencyKey, StoredResponse
 from tarry.storage.memory.messages import offer_one
 from tarry.storage.memory.state import MemoryOperation, MemoryRole, MemoryState, locked
+from tarry.wire.base import same_fields
 
 _AUDITS_KEPT = 10_000
 _RESPONSES_KEPT = 10_000
@@ -61,19 +62,9 @@ class MemorySecurity(MemoryRole):
         return self._keys[id].current(now)
 
     @locked
-    def audit(
-        self,
-        actor: str,
-        action: str,
-        *,
-        queue: str | None = None,
-        detail: Mapping[str, Any] | None = None,
-        request_id: str | None = None,
-    ) -> int:
+    def audit(self, entry: AuditEntry) -> int:
         id = next(self._audit_ids)
-        self._audits.append(
-            Audited(id=id, at=self._now, actor=actor, action=action, queue=queue, detail=detail, request_id=request_id)
-        )
+        self._audits.append(Audited(id=id, at=self._now, **same_fields(entry, AuditEntry)))
         return id
 
     @locked

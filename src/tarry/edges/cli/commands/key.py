@@ -71,7 +71,7 @@ def create(
     expires_for = parsed(delay, expires, "--expires")
     with cli.open() as app:
         issued = app.keys.create(name, actions, queue or ["*"], expires_for=expires_for)
-        cli.audit_also(created_key=issued.key.id)
+        cli.audited_after["created_key"] = issued.key.id
     fields = [(column.title, column.value(issued.key)) for column in _KEYS.columns]
     cli.printer.record("tarry.key/1", wire.IssuedKey.of_issued(issued), [*fields, ("key", issued.text)])
     cli.note("store it now: it cannot be shown again")

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from tarry.api.schedules import AsyncSchedules
 from tarry.core.cron.model import ScheduleChange, ScheduleState, TickRecord
 from tarry.core.errors import InvalidInput, UnknownSchedule
 from tarry.core.security.api_keys import Action
@@ -44,15 +43,11 @@ _PLANNING = (Action.READ, Action.PRODUCE)
 async def _shown(request: BrokerRequest, states: Sequence[ScheduleState]) -> list[wire.Schedule]:
     """In a thread: the next tick of each is computed."""
     now = await request.broker.now()
-    return await request.broker.app.schedules.offload.run(lambda: [wire.Schedule.of(state, now) for state in states])
+    return await request.schedules.offload.run(lambda: [wire.Schedule.of(state, now) for state in states])
 
 
 async def _respond(request: BrokerRequest, state: ScheduleState, status: int = 200) -> Response:
     return respond((await _shown(request, [state]))[0], status)
-
-
-def _of(request: BrokerRequest) -> tuple[AsyncSchedules, str]:
-    return request.broker.app.schedules, request.schedule.name
 
 
 @router.post("/schedules:due", response_model=wire.Due, **_LISTED)
@@ -130,7 +125,7 @@ async def _apply(
 ) -> Response:
     """Apply changes. None among those that `make` returns is a change of a missing schedule, which is not applied. They are
     made in a thread: thousands of ticks would block the event loop."""
-    made = await request.broker.app.schedules.offload.run(lambda: wire.check_size(make()))
+    made = await request.schedules.offload.run(lambda: wire.check_size(make()))
     present = [change for change in made if change is not None]
 
     async def apply(conn: Any) -> list[bool]:
@@ -149,23 +144,23 @@ async def _apply(
 @router.get("/schedules", response_model=wire.Schedules, **_LISTED)
 async def list_schedules(request: BrokerRequest) -> Response:
     """All whose queue this key may read, by name."""
-    broker, caller = request.broker, request.caller
-    states = [state for state in await broker.app.schedules.list() if caller.allows(Action.READ, state.spec.queue)]
+    states = await request.schedules.list()
+    states = [state for state in states if request.caller.allows(Action.READ, state.spec.queue)]
     return respond(wire.Schedules(schedules=await _shown(request, states)))
 
 
 @router.get("/schedules/{schedule}:preview", response_model=wire.Fires, **_READ)
 async def preview(request: BrokerRequest, schedule: str, n: Annotated[int, Query(ge=1, le=100)] = 10) -> Response:
     """The next `n` ticks, from the code that plans them."""
-    schedules, name = _of(request)
-    return respond(wire.Fires(fires=data_of(await schedules.preview(name, n))))
+    return respond(wire.Fires(fires=data_of(await request.schedules.preview(request.schedule.name, n))))
 
 
 @router.get("/schedules/{schedule}:explain", response_model=wire.Explanation, **_READ)
 async def explain(request: BrokerRequest, schedule: str, tick: Moment) -> Response:
     """The verdict of a tick, past or expected, and its reason."""
-    (schedules, name), at = _of(request), read_instant(tick)
-    return respond(wire.Explanation(tick=exact(at), explanation=await schedules.explain(name, at)))
+    at = read_instant(tick)
+    explanation = await request.schedules.explain(request.schedule.name, at)
+    return respond(wire.Explanation(tick=exact(at), explanation=explanation))
 
 
 @router.get("/schedules/{schedule}:history", response_model=wire.History, **_LEDGER)
@@ -173,9 +168,8 @@ async def history(
     request: BrokerRequest, schedule: str, since: Moment | None = None, until: Moment | None = None, limit: Limit = 100
 ) -> Response:
     """The ledger of its ticks, the newest first. A key that may read all queues also reads that of a deleted schedule."""
-    schedules: AsyncSchedules = request.broker.app.schedules
     name = parse_schedule_id(schedule) or ""
-    records = await schedules.history(name, since=instant(since), until=instant(until), limit=limit)
+    records = await request.schedules.history(name, since=instant(since), until=instant(until), limit=limit)
     return respond(wire.History(ticks=_visible(request, records)))
 
 
@@ -224,49 +218,47 @@ async def put_schedule(request: BrokerRequest, schedule: str, body: Sent[wire.Sc
 @router.delete("/schedules/{schedule}", response_model=Deleted, **_ADMIN)
 async def delete_schedule(request: BrokerRequest, schedule: str) -> Response:
     """Delete it, and its messages that were not delivered yet."""
-    schedules, name = _of(request)
-    return respond(Deleted(queue=request.schedule.spec.queue, deleted=await schedules.delete(name)))
+    deleted = await request.schedules.delete(request.schedule.name)
+    return respond(Deleted(queue=request.schedule.spec.queue, deleted=deleted))
 
 
 @router.post("/schedules/{schedule}:pause", response_model=wire.Schedule, **_ADMIN)
 async def pause_schedule(request: BrokerRequest, schedule: str, body: Sent[ReasonRequest | None] = None) -> Response:
     """Stop firing. Messages of earlier ticks are still delivered."""
-    schedules, name = _of(request)
-    return await _respond(request, await schedules.pause(name, reason=body and body.reason))
+    paused = await request.schedules.pause(request.schedule.name, reason=body and body.reason)
+    return await _respond(request, paused)
 
 
 @router.post("/schedules/{schedule}:resume", response_model=wire.Schedule, **_ADMIN)
 async def resume_schedule(request: BrokerRequest, schedule: str) -> Response:
     """Continue with the next tick; ticks of the pause are skipped."""
-    schedules, name = _of(request)
-    return await _respond(request, await schedules.resume(name))
+    return await _respond(request, await request.schedules.resume(request.schedule.name))
 
 
 @router.post("/schedules/{schedule}:trigger", response_model=wire.Tick, **_ADMIN_IDEMPOTENT)
 async def trigger(request: BrokerRequest, schedule: str) -> Response:
     """Fire once now, in addition to the schedule. Returns the tick."""
-    schedules, name = _of(request)
-    return await run_idempotent(
-        request, lambda conn: schedules.trigger(name, conn=conn), lambda tick: wire.Tick(tick=exact(tick))
-    )
+    return await _tick(request, request.schedules.trigger)
 
 
 @router.post("/schedules/{schedule}:skip", response_model=wire.Tick, **_ADMIN_IDEMPOTENT)
 async def skip(request: BrokerRequest, schedule: str) -> Response:
     """Skip the next tick that would fire. Returns it."""
-    schedules, name = _of(request)
-    return await run_idempotent(
-        request, lambda conn: schedules.skip(name, conn=conn), lambda tick: wire.Tick(tick=exact(tick))
-    )
+    return await _tick(request, request.schedules.skip)
+
+
+async def _tick(request: BrokerRequest, decide: Callable[..., Awaitable[datetime]]) -> Response:
+    """`decide`: with the name of the schedule and a connection."""
+    name = request.schedule.name
+    return await run_idempotent(request, lambda conn: decide(name, conn=conn), lambda tick: wire.Tick(tick=exact(tick)))
 
 
 @router.post("/schedules/{schedule}:backfill", response_model=wire.Ticks, **_ADMIN_IDEMPOTENT)
 async def backfill(request: BrokerRequest, schedule: str, body: Sent[wire.BackfillRequest]) -> Response:
     """Create the messages of ticks in [since, until) that have none. Returns the ticks."""
-    schedules, name = _of(request)
-    fill = schedules.missing if body.dry_run else schedules.backfill
+    fill = request.schedules.missing if body.dry_run else request.schedules.backfill
     return await run_idempotent(
         request,
-        lambda conn: fill(name, body.since, body.until, conn=conn),
+        lambda conn: fill(request.schedule.name, body.since, body.until, conn=conn),
         lambda ticks: wire.Ticks(ticks=[exact(tick) for tick in ticks]),
     )

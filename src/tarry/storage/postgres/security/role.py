@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,7 +12,7 @@ from tarry.core.maintenance.leadership import Leadership
 from tarry.core.messages.model import Draft
 from tarry.core.messages.outcomes import Outcome
 from tarry.core.security.api_keys import Action, ApiKey
-from tarry.core.security.audit import AUDITS_SEARCHED, Audited
+from tarry.core.security.audit import AUDITS_SEARCHED, Audited, AuditEntry
 from tarry.core.security.idempotency import IdempotencyKey, StoredResponse
 from tarry.core.settings import StoreSettings
 from tarry.storage.postgres.arrays import TextArray
@@ -58,17 +59,8 @@ class PostgresSecurity(PostgresRole):
     def revoke_key(self, id: str) -> PostgresOperation[ApiKey | None]:
         return self._sql("security/key_revoke", first(_key), id=id)
 
-    def audit(
-        self,
-        actor: str,
-        action: str,
-        *,
-        queue: str | None = None,
-        detail: Mapping[str, Any] | None = None,
-        request_id: str | None = None,
-    ) -> PostgresOperation[int]:
-        params = {"actor": actor, "action": action, "queue": queue, "detail": _json(detail), "request_id": request_id}
-        return self._sql("security/audit_begin", value, **params)
+    def audit(self, entry: AuditEntry) -> PostgresOperation[int]:
+        return self._sql("security/audit_begin", value, **asdict(entry) | {"detail": _json(entry.detail)})
 
     def audited(self, id: int, status: int, *, detail: Mapping[str, Any] | None = None) -> PostgresOperation[None]:
         return self._sql("security/audit_end", no_result, id=id, status=status, detail=_json(detail))

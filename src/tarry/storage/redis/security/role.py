@@ -15,7 +15,7 @@ from tarry.core.maintenance.leadership import Leadership
 from tarry.core.messages.model import Draft
 from tarry.core.messages.outcomes import Outcome
 from tarry.core.security.api_keys import ApiKey
-from tarry.core.security.audit import AUDITS_SEARCHED, Audited
+from tarry.core.security.audit import AUDITS_SEARCHED, Audited, AuditEntry
 from tarry.core.security.idempotency import IdempotencyKey, StoredResponse
 from tarry.storage.redis.messages.steps import Offers
 from tarry.storage.redis.operation import Op, RedisRole, RoleContext, duration, instant, operation
@@ -65,17 +65,8 @@ class RedisSecurity(RedisRole):
         raise LockTimeout(f"the key {id} changes all the time", hint="try again")
 
     @operation
-    def audit(
-        self,
-        actor: str,
-        action: str,
-        *,
-        queue: str | None = None,
-        detail: Mapping[str, Any] | None = None,
-        request_id: str | None = None,
-    ) -> Op[int]:
-        row = {"actor": actor, "action": action, "queue": queue, "detail": detail, "request_id": request_id}
-        return (yield from self._registry("security/audit", [msgspec.json.encode(row)]))
+    def audit(self, entry: AuditEntry) -> Op[int]:
+        return (yield from self._registry("security/audit", [msgspec.json.encode(entry)]))
 
     @operation
     def audited(self, id: int, status: int, *, detail: Mapping[str, Any] | None = None) -> Op[None]:
