@@ -92,6 +92,10 @@ class RetrySettings:
         """The pause after this many consecutive failures."""
         return min(self.cap_for, self.initial_for * 2 ** min(max(failures - 1, 0), 30))
 
+    def is_over(self, failures: int, spent_s: float) -> bool:
+        """Whether no try follows this many failures; `spent_s`: until the next one would begin."""
+        return failures > self.retries or spent_s > self.total_for.total_seconds()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:

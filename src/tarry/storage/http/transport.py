@@ -41,10 +41,7 @@ class RequestTries:
     @property
     def _is_last(self) -> bool:
         spent_s = self._timer() - self._started_s + self.pause_s
-        return (
-            self._n > self._connection_retry.retries
-            or spent_s > self._connection_retry.total_for.total_seconds() + self._call.wait_s
-        )
+        return self._connection_retry.is_over(self._n, spent_s - self._call.wait_s)
 
     def received(self, response: HttpResponse) -> Reply | None:
         """None: retry after the pause."""

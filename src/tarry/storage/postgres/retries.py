@@ -50,7 +50,7 @@ class Tries:
         retry = self._settings.connection_retry
         pause_s = retry.pause(self._failures).total_seconds()
         spent_s = time.monotonic() - self._started_s + pause_s
-        if not is_transient(error) or self._failures > retry.retries or spent_s > retry.total_for.total_seconds():
+        if not is_transient(error) or retry.is_over(self._failures, spent_s):
             self.fence.abandon()
             raise translated(error, self._failures) from error
         return pause_s

@@ -93,11 +93,7 @@ class PostgresSink:
             except StoreUnavailable:
                 failures += 1
                 pause = self._connection_retry.pause(failures).total_seconds()
-                spent = time.monotonic() - started + pause
-                if (
-                    failures > self._connection_retry.retries
-                    or spent > self._connection_retry.total_for.total_seconds()
-                ):
+                if self._connection_retry.is_over(failures, time.monotonic() - started + pause):
                     raise
                 time.sleep(pause)
 
