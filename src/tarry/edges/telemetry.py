@@ -7,14 +7,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tarry.api.delivery import DeliveredMessage
-from tarry.core.errors import InvalidState
+from tarry.core.extras import needs_extra
 from tarry.services.worker.results import Handled, HandlerResult
 from tarry.services.worker.worker import Worker
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-_MISSING = "pip install 'tarry[telemetry]'"
 BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 
 
@@ -24,13 +23,10 @@ def trace(worker: Worker) -> None:
     Names and attributes follow OpenTelemetry's conventions for messaging. It is a link, not a parent: the message may have
     waited for days.
     """
-    try:
+    with needs_extra("telemetry", "a span"):
         from opentelemetry import trace as otel
         from opentelemetry.context import Context
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-    except ModuleNotFoundError as error:
-        raise InvalidState("spans need OpenTelemetry, which is not installed", hint=_MISSING) from error
-
     tracer = otel.get_tracer("tarry")
 
     @worker.middleware
@@ -62,10 +58,8 @@ class Metrics:
     """Prometheus metrics by queue, in a new registry unless one is given."""
 
     def __init__(self, worker: Worker, registry: CollectorRegistry | None = None) -> None:
-        try:
+        with needs_extra("telemetry", "a metric"):
             import prometheus_client as prometheus
-        except ModuleNotFoundError as error:
-            raise InvalidState("metrics need prometheus-client, which is not installed", hint=_MISSING) from error
         self.registry = registry or prometheus.CollectorRegistry()
         handled = "Deliveries handled, by result."
         failed = "Deliveries whose handler failed, or was buried."

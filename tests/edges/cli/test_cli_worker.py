@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import tarry
-from tarry.core.errors import InvalidState
+from tarry.core.errors import TarryError
 from tarry.edges.cli.exit_codes import ExitCode, Usage
 from tarry.edges.cli.processes.supervisor import changes_below
 from tarry.edges.cli.processes.worker import find
@@ -93,7 +93,7 @@ def test_what_cannot_work_is_a_usage_error(run: Run, args: tuple[str, ...], prob
 
 def test_reload_without_its_library_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "watchfiles", None)
-    with pytest.raises(InvalidState, match="which is not installed") as raised:
+    with pytest.raises(TarryError, match="--reload needs watchfiles") as raised:
         changes_below(Path.cwd())
     assert raised.value.hint == "pip install 'tarry[reload]'"
 
@@ -102,12 +102,14 @@ def test_metrics_without_their_library_name_what_to_install(monkeypatch: pytest.
     from tarry.telemetry import Metrics
 
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(InvalidState, match="which is not installed"):
+    with pytest.raises(TarryError, match="a metric needs prometheus_client"):
         Metrics(find("good:worker"))
 
 
 def test_without_that_library_the_probes_are_served(process: Callable[..., subprocess.Popen[bytes]]) -> None:
-    Path("prometheus_client.py").write_text("raise ModuleNotFoundError('as if it were not installed')\n")
+    Path("prometheus_client.py").write_text(
+        "raise ModuleNotFoundError('as if it were missing', name='prometheus_client')\n"
+    )
     started = process("worker", "good:worker", "--metrics-port", "0")
     assert started.stderr is not None
     log, url = "", None

@@ -135,6 +135,6 @@ def test_a_submitted_master_is_never_overridden() -> None:
 
 def test_pyspark_missing_is_one_sentence_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
-    with pytest.raises(session.TarryError, match="needs PySpark") as missing:
+    with pytest.raises(session.TarryError, match="the data pipeline needs pyspark") as missing:
         session.session()
     assert missing.value.hint == "pip install 'tarry[spark]'"

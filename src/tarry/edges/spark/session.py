@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tarry.core.errors import TarryError
+from tarry.core.extras import needs_extra
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,11 +70,8 @@ def session(master: str | None = None, config: Mapping[str, str] | None = None) 
     The master of spark-submit or of a Connect server is never overridden. Otherwise it is `master`, else SPARK_MASTER, else
     all cores of this machine.
     """
-    try:
+    with needs_extra("spark", "the data pipeline"):
         from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise TarryError("the data pipeline needs PySpark", hint="pip install 'tarry[spark]'") from error
-
     if active := SparkSession.getActiveSession():
         return active
     if "SPARK_REMOTE" not in os.environ:

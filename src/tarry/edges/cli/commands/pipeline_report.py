@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from tarry.core.extras import needs_extra
 from tarry.edges.cli.context import CommandSession, command, now_of
 from tarry.edges.cli.exit_codes import CommandFailed, ExitCode, NotFound, Usage
 from tarry.edges.cli.help import argument, option
@@ -69,11 +70,8 @@ def report(
 
 def write_html(results: Report, path: Path) -> None:
     """Write the page to a temporary file and rename it: readers never see half a page."""
-    try:
+    with needs_extra("http", "the page"):
         from tarry.edges.spark.report.html import page
-    except ModuleNotFoundError as error:
-        raise CommandFailed(f"the page needs {error.name}", hint="pip install 'tarry[http]'") from error
-
     temporary = path.with_name(f".{path.name}.new")
     try:
         temporary.write_text(page(results), encoding="utf-8")

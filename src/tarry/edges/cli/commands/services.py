@@ -9,9 +9,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from tarry.core.extras import needs_extra
 from tarry.core.settings import StoreSettings, SweeperSettings
 from tarry.edges.cli.context import CommandSession, command
-from tarry.edges.cli.exit_codes import CommandFailed, ExitCode, Usage
+from tarry.edges.cli.exit_codes import ExitCode, Usage
 from tarry.edges.cli.help import argument, option
 from tarry.edges.cli.options import Port
 from tarry.edges.cli.output.text import plural
@@ -167,10 +168,8 @@ def _log(cli: CommandSession, *, verbose: bool = False) -> None:
 
 def _broker() -> Any:
     """The module of the broker, which needs the extra `http`."""
-    try:
+    with needs_extra("http", "the broker"):
         return import_module("tarry.edges.cli.processes.broker")
-    except ModuleNotFoundError as error:
-        raise CommandFailed(f"the broker is not installed: {error}", hint="pip install 'tarry[http]'") from error
 
 
 def _warn_of_old_zones(cli: CommandSession) -> None:

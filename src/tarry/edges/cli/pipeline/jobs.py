@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from tarry.core.errors import TarryError
+from tarry.core.extras import needs_extra
 from tarry.edges.cli.context import CommandSession
 from tarry.edges.cli.exit_codes import CommandFailed, ExitCode, Usage, code_of
 from tarry.edges.cli.import_string import imported, wrong_type
@@ -35,7 +36,6 @@ ALL = (*ROUTINE, "prune")
 WORTH_MERGING = 60
 """Small batches before `run` compacts: one hour of runs every minute. A merged batch is still small and is merged again
 with the next ones, so compaction must be rare."""
-_JOBS = "tarry.edges.spark.jobs"
 _SCHEMA = "tarry.pipeline.run/1"
 
 
@@ -75,16 +75,8 @@ def chosen(names: Sequence[str], *, prune: bool) -> list[str]:
 
 def load(name: str) -> Any:
     """The module of a job."""
-    try:
-        return import_module(f"{_JOBS}.{name}")
-    except ModuleNotFoundError as error:
-        if error.name == f"{_JOBS}.{name}":
-            raise CommandFailed(f"this version of Tarry has no job {name}", ExitCode.FAILED) from error
-        raise CommandFailed(
-            f"the data pipeline needs {error.name}, which is not installed",
-            ExitCode.FAILED,
-            hint="pip install 'tarry[spark]'",
-        ) from error
+    with needs_extra("spark", "the data pipeline"):
+        return import_module(f"tarry.edges.spark.jobs.{name}")
 
 
 def registry_of(target: str) -> Any:

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tarry.core.errors import InvalidState
+from tarry.core.extras import needs_extra
 from tarry.edges.cli.exit_codes import ExitCode
 from tarry.edges.cli.processes.worker import WorkerProcess
 from tarry.edges.env import WORKER_PARENT
@@ -30,12 +30,8 @@ _KILL_AFTER_S = 5.0
 
 def changes_below(folder: Path) -> AsyncIterator[Any]:
     """Changes of Python files."""
-    try:
+    with needs_extra("reload", "--reload"):
         from watchfiles import PythonFilter, awatch  # pyright: ignore[reportUnknownVariableType] - it lacks a stub
-    except ModuleNotFoundError as error:
-        raise InvalidState(
-            "--reload watches files with watchfiles, which is not installed", hint="pip install 'tarry[reload]'"
-        ) from error
     return awatch(folder, watch_filter=PythonFilter(), debounce=300)
 
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from tarry.app import connect_async
-from tarry.core.errors import InvalidState
+from tarry.core.errors import TarryError
 from tarry.edges.cli.exit_codes import ExitCode
 from tarry.edges.cli.import_string import imported, wrong_type
 from tarry.edges.cli.output.text import plural
@@ -69,13 +69,13 @@ class WorkerProcess:
     def _observe(self, worker: Worker) -> Callable[[], bytes] | None:
         from tarry.edges.telemetry import Metrics, trace
 
-        with contextlib.suppress(InvalidState):  # OpenTelemetry is not installed
+        with contextlib.suppress(TarryError):  # OpenTelemetry is not installed
             trace(worker)
         if self.probes.port is None:
             return None
         try:
             return Metrics(worker).text
-        except InvalidState as error:  # the probes need no library
+        except TarryError as error:  # the probes need no library
             _log.warning("no /metrics: %s", error)
             return None
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from psycopg.conninfo import make_conninfo
 
 from tarry.core.errors import StoreUnavailable, TarryError
+from tarry.core.extras import needs_extra
 from tarry.core.journal.snapshots import Slice
 from tarry.storage.postgres.connections import keywords
 
@@ -50,10 +51,8 @@ def connection(dsn: str, *, autocommit: bool = True) -> Any:
 
 
 def _adbc() -> Any:
-    try:
+    with needs_extra("spark", "the data pipeline"):
         from adbc_driver_postgresql import dbapi
-    except ImportError as error:
-        raise TarryError("the data pipeline needs ADBC", hint="pip install 'tarry[spark]'") from error
     return dbapi
 
 
