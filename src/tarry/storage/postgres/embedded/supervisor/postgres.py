@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import stat
+import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -81,10 +82,11 @@ def ensure_files(layout: Layout, binaries: Path, major: int, *, log: int, server
 
     def run(program: str, *arguments: str, text: bytes = b"") -> None:
         argv = [str(binaries / program), *arguments]
-        child = _spawn(argv, log=log, inherit=server_lock, on_our_death=signal.SIGTERM, text=text)
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        if status != 0:
-            raise StartError(f"PostgreSQL's files could not be made: status {status} of {' '.join(argv)}")
+        pipe = subprocess.PIPE
+        with _started(argv, log=log, inherit=server_lock, on_our_death=signal.SIGTERM, stdin=pipe) as child:
+            child.communicate(text)
+        if child.returncode != 0:
+            raise StartError(f"PostgreSQL's files could not be made: status {child.returncode} of {' '.join(argv)}")
 
     try:
         run(
@@ -182,12 +184,12 @@ def _is_private(folder: Path) -> bool:
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) == 0o700
 
 
-def launch(layout: Layout, binaries: Path, socket_dir: Path, *, log: int, server_lock: int) -> int:
-    """Start PostgreSQL and return its pid. It shuts down if the supervisor dies, so it is never unsupervised."""
+def launch(layout: Layout, binaries: Path, socket_dir: Path, *, log: int, server_lock: int) -> subprocess.Popen[bytes]:
+    """Start PostgreSQL. It shuts down if the supervisor dies, so it is never unsupervised."""
     settings = GUARANTEED | {"unix_socket_directories": str(socket_dir)}
     options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
     argv = [str(binaries / "postgres"), "-D", str(layout.pgdata), *options]
-    return _spawn(argv, log=log, inherit=server_lock, on_our_death=signal.SIGINT)
+    return _started(argv, log=log, inherit=server_lock, on_our_death=signal.SIGINT)
 
 
 def await_ready(layout: Layout, pid: int) -> None:
@@ -228,34 +230,21 @@ def _has_argument(pid: int, argument: Path) -> bool:
         return False
 
 
-def _spawn(argv: list[str], *, log: int, inherit: int, on_our_death: signal.Signals, text: bytes = b"") -> int:
-    """Start a program that logs to `log`, inherits the descriptor `inherit` and reads `text` (a few bytes).
-
-    Returns its pid. The supervisor has one thread, which makes plain fork safe.
-    """
+def _started(
+    argv: list[str], *, log: int, inherit: int, on_our_death: signal.Signals, stdin: int = subprocess.DEVNULL
+) -> subprocess.Popen[bytes]:
+    """Start a program that logs to `log` and inherits the descriptor `inherit`, outside of any user directory, so that none
+    is kept busy. The supervisor has one thread, which makes `preexec_fn` safe."""
     parent = os.getpid()
-    reader, writer = os.pipe()
-    os.write(writer, text)
-    os.close(writer)
-    child = os.fork()
-    if child != 0:
-        os.close(reader)
-        return child
-    try:
-        die_with(parent, on_our_death)
-        for inner, outer in ((0, reader), (1, log), (2, log)):
-            os.dup2(outer, inner)
-        os.set_inheritable(inherit, True)
-        # Python ignores these two signals, and a program inherits ignored signals.
-        for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(ignored, signal.SIG_DFL)
-        # Outside of any user directory, so that none is kept busy.
-        os.chdir("/")
-        os.execv(argv[0], argv)  # noqa: S606
-    except BaseException as error:
-        os.write(2, f"{argv[0]}: {error}\n".encode())
-    finally:
-        os._exit(127)
+    return subprocess.Popen(  # noqa: S603
+        argv,
+        stdin=stdin,
+        stdout=log,
+        stderr=log,
+        pass_fds=[inherit],
+        cwd="/",
+        preexec_fn=lambda: die_with(parent, on_our_death),  # noqa: PLW1509
+    )
 
 
 def die_with(parent: int, death: signal.Signals) -> None:

@@ -103,7 +103,9 @@ class Supervisor:
         server_lock = postgres.claim_server(layout)
         postgres.ensure_files(layout, binaries, self._major, log=log, server_lock=server_lock)
         self._socket_dir = postgres.prepare_socket_dir(layout, self._runtime_dir)
-        pid = postgres.launch(layout, binaries, self._socket_dir, log=log, server_lock=server_lock)
+        # Kept: an object that is dropped would wait for its process.
+        self._process = postgres.launch(layout, binaries, self._socket_dir, log=log, server_lock=server_lock)
+        pid = self._process.pid
         # From here on only PostgreSQL's processes hold it.
         os.close(server_lock)
         postgres.await_ready(layout, pid)
