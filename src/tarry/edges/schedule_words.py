@@ -4,11 +4,11 @@ from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
 from tarry.core.cron.clock_changes import is_wall_clock
-from tarry.core.cron.model import Misfire, Overlap, ScheduleState
+from tarry.core.cron.model import Misfire, Overlap, ScheduleState, times
 from tarry.core.cron.planner import Fire
 from tarry.core.cron.schedule_types import Cron, Periodic, Schedule, Ticks, Unreadable
 from tarry.core.cron.timezones import comes, first_change, offset, reading, zone_of
-from tarry.edges.formats import exact, length
+from tarry.edges.formats import exact
 
 LATE_FOR = timedelta(minutes=1)
 """After this time a schedule that is due counts as one that no scheduler plans."""
@@ -27,13 +27,8 @@ def sentence(schedule: Schedule) -> str:
     if isinstance(schedule, Cron):
         return schedule.expression.explain()
     if isinstance(schedule, Periodic):
-        return f"every {length(schedule.every)}, counted from the epoch"
+        return f"{times(schedule)}, counted from the epoch"
     return schedule.text if schedule.kind != "daily" else f"every day at {schedule.text}"
-
-
-def times(schedule: Schedule) -> str:
-    """The expression, the hours or the period."""
-    return f"every {length(schedule.every)}" if isinstance(schedule, Periodic) else schedule.text
 
 
 def clock(schedule: Schedule) -> str:

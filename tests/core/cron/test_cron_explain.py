@@ -43,7 +43,7 @@ def test_a_decision_is_explained_with_its_reason(verdict: Verdict, reason: Reaso
         (state(), NOON + HOUR, f"it lies ahead, and will be planned, due at {(NOON + HOUR).isoformat()}"),
         (state(overlap="skip"), NOON + HOUR, "if the message before is not live then"),
         (state(paused_at=NOON), NOON + HOUR, "the schedule is paused; it will be skipped unless it is resumed before"),
-        (state(), NOON + HOUR / 2, "is not a tick of this schedule (every 1:00:00); the next one after it is"),
+        (state(), NOON + HOUR / 2, "is not a tick of this schedule (every 1h); the next one after it is"),
         (state(), NOON - 20 * HOUR, "the schedule was installed later"),
     ],
 )

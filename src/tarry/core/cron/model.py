@@ -16,6 +16,7 @@ from msgspec import Meta
 
 from tarry.core import limits
 from tarry.core.cron.schedule_types import Periodic, Schedule, Ticks, Timetable
+from tarry.core.durations import length
 from tarry.core.errors import InvalidInput
 from tarry.core.messages.model import KEEP, Draft
 
@@ -304,11 +305,13 @@ def headers(name: str, tick: datetime) -> Mapping[str, str]:
     return {"tarry-schedule": name, "tarry-tick": tick.astimezone(UTC).isoformat()}
 
 
+def times(schedule: Schedule) -> str:
+    """The expression, the hours or the period, for display."""
+    return f"every {length(schedule.every)}" if isinstance(schedule, Periodic) else schedule.text
+
+
 def describe(schedule: Schedule) -> str:
-    """A short text for display."""
-    if isinstance(schedule, Periodic):
-        return f"every {schedule.every}"
-    return f"{schedule.text} {schedule.zone}" if schedule.zone else schedule.text
+    return f"{times(schedule)} {schedule.zone}" if schedule.zone else times(schedule)
 
 
 class DueCount(NamedTuple):

@@ -6,14 +6,13 @@ from datetime import UTC, datetime, time
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, cast
 
-from tarry.core.cron.model import Misfire, Policy, ScheduleSpec
+from tarry.core.cron.model import Misfire, Policy, ScheduleSpec, describe
 from tarry.core.errors import InvalidInput, TarryError
 from tarry.edges.cli.commands.cron import ScheduleOptions
 from tarry.edges.cli.context import CommandSession, command
 from tarry.edges.cli.exit_codes import ExitCode
 from tarry.edges.cli.help import argument, option
 from tarry.edges.cli.options import DryRun, Yes
-from tarry.edges.cli.output import schedule_views as views
 from tarry.edges.cli.output.printer import Cell, Columns, TableColumn, plain
 from tarry.edges.cli.output.text import plural
 from tarry.edges.formats import length
@@ -187,7 +186,7 @@ def _check_keys(name: str, options: dict[str, Any]) -> None:
 
 def _compared(spec: ScheduleSpec, current: ScheduleSpec | None) -> Change:
     if current is None:
-        return Change("+", spec.name, f"{views.when(spec)} to {spec.queue}")
+        return Change("+", spec.name, f"{describe(spec.schedule)} to {spec.queue}")
     if current == spec:
         return Change("=", spec.name, "unchanged")
     old, new = (plain(ScheduleConfig.of_spec(each)) for each in (current, spec))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tarry.core.cron.model import times
 from tarry.edges.cli.output.payloads import payload_line
 from tarry.edges.cli.output.printer import Cell, EntityView, TableColumn, Value
 from tarry.edges.formats import instant, relative
@@ -41,16 +42,6 @@ class NotedFire(NamedTuple):
     zone: str | None
     note: str
     now: datetime
-
-
-def times(spec: ScheduleSpec) -> str:
-    from tarry.edges import schedule_words
-
-    return schedule_words.times(spec.schedule)
-
-
-def when(spec: ScheduleSpec) -> str:
-    return f"{times(spec)} {spec.schedule.zone}" if spec.schedule.zone else times(spec)
 
 
 def local(at: datetime, zone: str | None) -> str:
@@ -97,7 +88,7 @@ SCHEDULES: EntityView[Scheduled] = EntityView(
     lambda schedule: wire.Schedule.of(schedule.state, schedule.now),
     (
         TableColumn("schedule", "spec.name", style="bold"),
-        TableColumn("when", lambda schedule: times(schedule.spec)),
+        TableColumn("when", lambda schedule: times(schedule.spec.schedule)),
         TableColumn("zone", "spec.schedule.zone"),
         TableColumn("queue", "spec.queue"),
         TableColumn("next", _next),
