@@ -260,11 +260,7 @@ def ack(
     if len(lease_ids) == 1 and not by_key:
         key, token = lease_ids[0].key, lease_ids[0].token
         values = {"queue": queue, "now": now, "keys": key, "tokens": poll_number(token), "tids": tid_text(token)}
-        return Statement(
-            sql("messages/ack:one"),
-            values,
-            lambda rows: ALL_SETTLED if known(queue, rows)[0].settled else NONE_SETTLED,
-        )
+        return Statement(sql("messages/ack:one"), values, lambda rows: ALL_SETTLED if rows else NONE_SETTLED)
     params = {"queue": queue, "now": now, **_held(lease_ids)}
     if by_key:
         return Statement(sql("messages/ack_by_key"), params, _settling(queue))
