@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha1
@@ -11,6 +12,7 @@ from typing import LiteralString
 
 _INCLUDE = re.compile(r"^-- include: (\S+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^ *--.*\n|  --.*$|^\n", re.MULTILINE)
+_WORD = re.compile(r"\w+")
 _FUNCTION = re.compile(r"^local function (\w+)\(.*(?: end\n|\n(?:  .*\n)*end\n)", re.MULTILINE)
 
 
@@ -37,7 +39,8 @@ def script(name: LiteralString) -> Script:
 
 def _without_unused(text: str) -> str:
     """Without functions of included files that this script does not call: Redis would make each of them in every call."""
-    used = _FUNCTION.sub(lambda each: each[0] if len(re.findall(rf"\b{each[1]}\b", text)) > 1 else "", text)
+    words = Counter(_WORD.findall(text))
+    used = _FUNCTION.sub(lambda each: each[0] if words[each[1]] > 1 else "", text)
     return text if used == text else _without_unused(used)
 
 

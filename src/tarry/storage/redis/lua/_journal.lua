@@ -6,35 +6,22 @@
 local kept_marks, marked_every = 20, 1000
 local with_content = {offered = true, updated = true, edited = true}
 local parts, n_parts, n_events = {}, 1, 0  -- in parts: Lua hashes every byte of every string that is made
-local kinds, lengths, no_rest = {}, {}, '\0\0\0\0\0\0\0\0'
-
--- The id of about every thousandth event is marked. The entries before the oldest mark go when there are 20 newer ones.
-local function mark(id, n)
-  queue.unmarked = queue.unmarked + n
-  if queue.unmarked >= marked_every then
-    queue.unmarked = 0
-    if redis.call('RPUSH', q .. ':marks', id) > kept_marks then
-      redis.call('XTRIM', q .. ':journal', 'MINID', '~', redis.call('LPOP', q .. ':marks'))
-    end
-  end
-end
+local kinds, no_rest = {}, '\0\0\0\0\0\0\0\0'
 
 write_events = function()
   if n_events == 0 then return end
   local id = num(next_of('event', n_events))
   parts[1] = struct.pack('<dBc0', now, #queue.name, queue.name)
   redis.call('XADD', q .. ':journal', id .. '-' .. n_events, 'e', table.concat(parts, '', 1, n_parts))
-  mark(id, n_events)
-  n_parts, n_events = 1, 0
-end
-
-local function length_of(text)
-  local packed = lengths[#text]
-  if not packed then
-    packed = struct.pack('<H', #text)
-    lengths[#text] = packed
+  -- The id of about every thousandth event is marked. The entries before the oldest mark go when there are 20 newer ones.
+  queue.unmarked = queue.unmarked + n_events
+  if queue.unmarked >= marked_every then
+    queue.unmarked = 0
+    if redis.call('RPUSH', q .. ':marks', id) > kept_marks then
+      redis.call('XTRIM', q .. ':journal', 'MINID', '~', redis.call('LPOP', q .. ':marks'))
+    end
   end
-  return packed
+  n_parts, n_events = 1, 0
 end
 
 local function append(flags, kind, key, row, rest, payload)
@@ -44,9 +31,9 @@ local function append(flags, kind, key, row, rest, payload)
     kinds[kind] = head
   end
   local n = n_parts
-  parts[n + 1], parts[n + 2], parts[n + 3], parts[n + 4], parts[n + 5] = head, length_of(key), key, length_of(row), row
-  parts[n + 6] = rest == '' and payload == '' and no_rest or struct.pack('<Ic0Ic0', #rest, rest, #payload, payload)
-  n_parts, n_events = n + 6, n_events + 1
+  parts[n + 1], parts[n + 2], parts[n + 3] = head, struct.pack('<Hc0H', #key, key, #row), row
+  parts[n + 4] = rest == '' and payload == '' and no_rest or struct.pack('<Ic0Ic0', #rest, rest, #payload, payload)
+  n_parts, n_events = n + 4, n_events + 1
   if n_events == 1000 then write_events() end
 end
 
@@ -63,9 +50,12 @@ local function note(kind, row, more, packed)
   if with_content[kind] then
     flags = flags + 2
     local options = options_of(row)
-    detail = detail or {}
-    detail.type = options.type
+    if options.type then
+      detail = detail or {}
+      detail.type = options.type
+    end
     if queue.journal == 'payloads' then
+      detail = detail or {}
       payload = more and more.payload or redis.call('HGET', q .. ':payloads', row.key)
       flags = flags + 4
       detail.content_type = options.content_type
@@ -80,5 +70,6 @@ local function note(kind, row, more, packed)
   end
   if detail and not next(detail) then detail = nil end  -- an empty table would be packed as a list
   if detail or (more and more.error) then rest = cmsgpack.pack({detail = detail, error = more and more.error}) end
-  append(flags, kind, row.key, event_part(row, packed or pack(row)), rest, payload)
+  local part = string.sub(packed or pack(row), 1, 60 + #row.due_at + #row.consumer)  -- what events have, too
+  append(flags, kind, row.key, part, rest, payload)
 end

@@ -33,6 +33,6 @@ local function offer(draft, key, hash, payload)
   local packed = store(row)
   later('HSET', q .. ':payloads', key, payload)
   wait(row)
-  note(live and 'updated' or 'offered', row, {payload = payload}, packed)
+  note(live and 'updated' or 'offered', row, queue.journal == 'payloads' and {payload = payload}, packed)
   return live and 'u' or 'c', row
 end

@@ -49,5 +49,3 @@ local function letter_of(packed)
   row.key = row.more.key
   return row
 end
-
-local function event_part(row, packed) return string.sub(packed, 1, 60 + #row.due_at + #row.consumer) end

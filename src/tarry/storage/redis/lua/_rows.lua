@@ -6,6 +6,7 @@ local earliest = {}
 local changed = {}  -- rows that this script has read or written, by key; false: there is none
 
 local function prefetch(keys)
+  if #keys == 1 then return end  -- `row_of` reads it
   for first = 1, #keys, 1000 do
     local rows = redis.call('HMGET', q .. ':rows', unpack(keys, first, math.min(first + 999, #keys)))
     for i = 1, #rows do changed[keys[first + i - 1]] = rows[i] end
@@ -25,39 +26,45 @@ local function store(row)
   return packed
 end
 
-local function member_of(row) return row.version .. ':' .. row.key end
 local function key_of(member) return string.sub(member, 18) end
 
-local sets = {}
+local due_sets = {}
 local function due_set(view, priority)
-  local names = sets[view]
-  if not names then
-    names = {}
-    sets[view] = names
-  end
-  local name = names[priority]
+  if view ~= q then return view .. ':due:' .. priority end
+  local name = due_sets[priority]
   if not name then
-    name = view .. ':due:' .. priority
-    names[priority] = name
+    name = q .. ':due:' .. priority
+    due_sets[priority] = name
   end
   return name
 end
 
--- The sets of all messages, and those of its type.
-local function each_view(row, act)
-  local member, kind = member_of(row), options_of(row).type
-  act(q, row, member)
-  if kind then act(q .. ':type:' .. kind, row, member) end
+-- Where a message is: in the sets of all messages, and in those of its type. `place`: 'due', 'leased', or nowhere.
+local ends_at, ends = nil, nil
+local function place_in(view, row, member, place)
+  if place == 'due' then
+    later('ZADD', due_set(view, row.priority), row.due_at, member)
+  else
+    later('ZREM', due_set(view, row.priority), member)
+  end
+  if place == 'leased' then
+    later('ZADD', view .. ':leased', ends, member)
+  elseif row.token then
+    later('ZREM', view .. ':leased', member)
+  end
 end
-
-local function unplace_in(view, row, member)
-  later('ZREM', due_set(view, row.priority), member)
-  if row.token then later('ZREM', view .. ':leased', member) end
+local function put(row, place)
+  local member, kind = row.version .. ':' .. row.key, options_of(row).type
+  place_in(q, row, member, place)
+  if kind then place_in(q .. ':type:' .. kind, row, member, place) end
 end
-local function unplace(row) each_view(row, unplace_in) end
+local function unplace(row) put(row, nil) end
 
 -- The queue's record has the priorities that were ever used, so a poll reads no sets that were always empty.
+local used_priority = nil
 local function use_priority(priority)
+  if priority == used_priority then return end
+  used_priority = priority
   local used = queue.priorities or ''
   if string.find(used, priority, 1, true) then return end
   queue.priorities = used .. priority
@@ -65,27 +72,22 @@ local function use_priority(priority)
 end
 
 -- Deliverable from its due time on.
-local function wait_in(view, row, member)
-  if row.token then later('ZREM', view .. ':leased', member) end
-  later('ZADD', due_set(view, row.priority), row.due_at, member)
-end
+local waits_for, waits_until = nil, nil
 local function wait(row)
   use_priority(row.priority)
-  each_view(row, wait_in)
-  local kind, due = options_of(row).type or '', tonumber(row.due_at)
+  put(row, 'due')
+  local kind = options_of(row).type or ''
+  if kind == waits_for and row.due_at == waits_until then return end
+  waits_for, waits_until = kind, row.due_at
+  local due = tonumber(row.due_at)
   earliest[kind] = math.min(earliest[kind] or due, due)
 end
 
 -- Not deliverable until its lease ends.
-local ends_at, ends = nil, nil
-local function hold_in(view, row, member)
-  later('ZREM', due_set(view, row.priority), member)
-  later('ZADD', view .. ':leased', ends, member)
-end
 local function hold(row)
   local at = math.max(row.lease_until, tonumber(row.due_at))
   if at ~= ends_at then ends_at, ends = at, num(at) end
-  each_view(row, hold_in)
+  put(row, 'leased')
 end
 
 local function remove(row)
@@ -114,7 +116,7 @@ local function return_expired(view)
 end
 
 local function attempts_allowed(row, request)
-  return options_of(row).max_attempts or request or tonumber(queue.max_attempts or nil)
+  return options_of(row).max_attempts or request or queue.max_attempts and tonumber(queue.max_attempts) or nil
 end
 
 local function is_exhausted(row, request)
@@ -136,10 +138,10 @@ local function bury(row, reason, problem)
   redis.call('ZADD', q .. ':dead', num(now), row.version)
 end
 
--- Wake processes that sleep until later than what became due earlier, each once: it announces its next sleep.
-local function notify()
-  if not next(earliest) then return end
-  local waiters = redis.call('HGETALL', q .. ':waiters')
+-- The end of a script. Processes that sleep until later than what became due earlier are woken, each once: it announces its next
+-- sleep.
+local function done(reply)
+  local waiters = next(earliest) and not queue.paused_at and redis.call('HGETALL', q .. ':waiters') or {}
   for i = 1, #waiters, 2 do
     local waiter = cmsgpack.unpack(waiters[i + 1])
     local due = earliest[waiter.type or '']
@@ -153,9 +155,5 @@ local function notify()
       redis.call('PUBLISH', waiter.channel, cmsgpack.pack({waiter.queue, waiter.type or false, math.max(due - now, 0)}))
     end
   end
-end
-
-local function done(reply)
-  if not queue.paused_at then notify() end
   return remember(reply)
 end

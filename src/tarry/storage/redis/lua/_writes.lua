@@ -25,9 +25,9 @@ local function later(command, key, x, y)
   end
 end
 
-local write_events = function() end  -- `_journal.lua` has it
+local write_events = nil  -- `_journal.lua` has it
 local function write()
-  write_events()
+  if write_events then write_events() end
   for _, writes in pairs(gathered) do redis.call(unpack(writes, 1, writes.n)) end
   gathered = {}
   if not is_counted then return end

@@ -7,7 +7,7 @@ prefetch(a.keys)
 if queue.max_depth then
   local free, new = queue.max_depth - redis.call('HLEN', q .. ':rows'), 0
   for _, key in ipairs(a.keys) do
-    if not changed[key] then new = new + 1 end
+    if not row_of(key) then new = new + 1 end
   end
   if new > math.max(free, 0) then return 'full:' .. queue.max_depth end
 end
