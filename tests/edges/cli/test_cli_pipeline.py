@@ -83,7 +83,7 @@ def test_all_jobs_run_in_order_with_a_line_each(cli: Run, stage: Stage) -> None:
 def test_a_run_merges_small_batches_when_there_are_many_and_at_once_when_it_is_named(cli: Run, stage: Stage) -> None:
     cli("pipeline", "run")
     cli("pipeline", "run", "compact")
-    assert stage.calls[-2:] == [("compact", {"lake": None, "at_least": 60}), ("compact", {"lake": None})]
+    assert stage.calls[-2:] == [("compact", {"lake": None, "gradual": True}), ("compact", {"lake": None})]
 
 
 def test_retention_is_off_unless_given(cli: Run, stage: Stage) -> None:

@@ -173,6 +173,40 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """A condition on the columns of a query, and its expected number of rows (None: unknown)."""
+
+    where: str
+    rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SharedQuery:
+    """A query, and the shares of the tasks that read it."""
+
+    query: str
+    columns: tuple[str, ...]
+    """Quoted. The query may have more, for the conditions."""
+    shares: tuple[Share, ...]
+
+    @property
+    def slices(self) -> list[Slice]:
+        start = f"select {', '.join(self.columns)} from ({self.query}) s where "  # noqa: S608 - of our own texts
+        return [Slice(start + share.where, share.rows) for share in self.shares]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAddress:
+    """How a driver other than libpq reaches the database."""
+
+    host: str
+    port: int
+    database: str
+    user: str
+    password: str
+
+
+@dataclass(frozen=True, slots=True)
 class QueueNote:
     id: int
     name: str

@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
 import psycopg
 import pytest
+from psycopg.sql import SQL, Identifier
 
 import tarry
 from tarry.app import App
@@ -172,15 +174,48 @@ def test_the_digest_of_a_window_is_the_sum_of_its_parts(pipeline_app: App) -> No
     assert (a.rows, b.rows) == (11, 20)
 
 
-def test_rows_that_vanish_between_planning_and_reading_are_an_error_not_a_gap(pipeline_app: App) -> None:
+def test_a_day_that_is_gone_when_it_is_read_is_an_error_not_a_gap(pipeline_app: App) -> None:
     pipeline_app.queue("q").offer_many([tarry.Message(payload=i) for i in range(5)])
     windows = pipeline_app.pipeline.windows
-    (piece,) = windows.slices(IDS, Window(BEGINNING, windows.edge()))
+    first = windows.edge()
+    pipeline_app.queue("q").offer("later", 1)
+    (whole,) = windows.slices(IDS, Window(BEGINNING, first))
+    (counted,) = windows.slices(IDS, Window(first, windows.edge()))
     assert pipeline_app.dsn is not None
     with psycopg.connect(pipeline_app.dsn) as conn:
-        conn.execute("delete from tarry.event where id = 3")
-    with pytest.raises(tarry.TarryError, match="5 rows where 6 were planned"):
-        list(windows.batches(piece))
+        conn.execute("delete from tarry.event where key = 'later'")
+        conn.commit()
+        with pytest.raises(tarry.TarryError, match="0 rows where 1 were planned"):
+            list(windows.batches(counted))
+        name = conn.execute("select tableoid::regclass::text from tarry.event limit 1").fetchone()
+        assert name is not None
+        conn.execute(SQL("drop table {}").format(Identifier(*name[0].split("."))))
+        conn.commit()
+    with pytest.raises(tarry.TarryError, match="a day of it is gone"):
+        list(windows.batches(whole))
+
+
+@pytest.mark.parametrize("partitions", [None, 5])
+def test_the_whole_journal_is_read_by_blocks_with_what_has_no_day_and_within_instants(
+    pipeline_app: App, partitions: int | None
+) -> None:
+    pipeline_app.queue("q").offer("a", 1)
+    assert pipeline_app.dsn is not None
+    with psycopg.connect(pipeline_app.dsn) as conn:
+        write_events(conn, 3_000)
+        write_events(conn, 7, at=datetime(2001, 1, 1, tzinfo=UTC))
+        write_events(conn, 5, at=datetime(2001, 1, 2, tzinfo=UTC))
+    windows = pipeline_app.pipeline.windows
+    window = Window(BEGINNING, windows.edge())
+    pipeline_app.queue("q").offer("not in the window", 1)
+    assert sorted(ids(pipeline_app, window, partitions=partitions)) == committed(pipeline_app)[:-1]
+    (by_blocks, counted) = windows.reads(IDS, window, partitions=partitions)
+    assert {share.rows for share in by_blocks.shares} == {None}, "no row was looked at"
+    assert sum(share.rows or 0 for share in counted.shares) == 12
+    scan = Scan(table="events", columns=("at",), until=datetime(2001, 1, 2, tzinfo=UTC))
+    slices = windows.slices(scan, window)
+    assert sum(batch.num_rows for piece in slices for batch in windows.batches(piece)) == 7
+    assert len(slices) == 1, "today cannot have any of it"
 
 
 def test_an_edge_of_another_cluster_is_refused(pipeline_app: App) -> None:

@@ -9,7 +9,7 @@ from tarry.edges.cli.exit_codes import ExitCode, Usage
 from tarry.edges.cli.help import argument, option
 from tarry.edges.cli.options import DryRun, Lake, Master, instant_of, one_of, parsed
 from tarry.edges.cli.output.printer import Cell
-from tarry.edges.cli.pipeline.jobs import WORTH_MERGING, arguments, chosen, load, registry_of, run_jobs
+from tarry.edges.cli.pipeline.jobs import arguments, chosen, load, registry_of, run_jobs
 from tarry.edges.cli.pipeline.spark import progress_bar, spark_for
 from tarry.edges.formats import delay, duration
 
@@ -36,11 +36,11 @@ def run(
 ) -> ExitCode:
     """Run the jobs of the pipeline.
 
-    Archive, facts, metrics, consumers, anomalies and forecast, in this order, and compact when there are 60 small
-    batches. With --every all rounds share one Spark session, and a failed job is reported and retried in the next round.
-    The exit code is 6 if some jobs failed, 1 if all did.
+    Archive, facts, metrics, consumers, anomalies and forecast, in this order, and compact where eight batches of similar
+    size have accumulated. With --every all rounds share one Spark session, and a failed job is reported and retried in the
+    next round. The exit code is 6 if some jobs failed, 1 if all did.
     """
-    more: dict[str, dict[str, Any]] = {} if jobs else {"compact": {"at_least": WORTH_MERGING}}
+    more: dict[str, dict[str, Any]] = {} if jobs else {"compact": {"gradual": True}}
     names = chosen(jobs or (), prune=prune)
     if detectors is not None:
         more["anomalies"] = {"registry": registry_of(detectors)}

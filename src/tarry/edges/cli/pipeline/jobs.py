@@ -33,9 +33,6 @@ IN_ORDER = ("archive", "facts", "metrics", "consumers", "anomalies", "forecast")
 ROUTINE = (*IN_ORDER, "compact")
 """The jobs of `tarry pipeline run`."""
 ALL = (*ROUTINE, "prune")
-WORTH_MERGING = 60
-"""Small batches before `run` compacts: one hour of runs every minute. A merged batch is still small and is merged again
-with the next ones, so compaction must be rare."""
 _SCHEMA = "tarry.pipeline.run/1"
 
 

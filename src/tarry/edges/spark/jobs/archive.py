@@ -81,7 +81,8 @@ def run(spark: SparkSession, app: App, args: ArchiveArgs) -> ArchiveSummary:
             batch = pipeline.manifest.plan(lake.root, window, system_id, noted.id)
             done.append(_archived(spark, app, lake, batch))
             edge = window.end
-        delta.publish(lake, pipeline.manifest.batches(lake.root))
+        if not delta.append(lake, head, done):
+            delta.publish(lake, pipeline.manifest.batches(lake.root))
         summary = ArchiveSummary(
             lake=lake.root,
             rows=sum(batch.digest.rows for batch in done),

@@ -1,7 +1,11 @@
-"""Compact job: merge many small batches into one with few files. Readers see the old files or the new."""
+"""Compact job: merge many small batches of a day into one with few files. Readers see the old files or the new."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
+from datetime import UTC, date, timedelta
+from functools import partial
+from itertools import groupby
+from math import inf
 
 from pyspark.sql import SparkSession
 
@@ -10,22 +14,33 @@ from tarry.core.analytics.manifest import Batch, by_day
 from tarry.core.errors import InvalidInput
 from tarry.edges.spark.jobs.archive import check_equal, clear
 from tarry.edges.spark.lake import delta
-from tarry.edges.spark.lake.lake import measure_batch, merged, own_lake, write_batch
+from tarry.edges.spark.lake.lake import measure_batch, own_lake, read_files, write_batch
 
 JOB = "compact"
+FIRST_TIER = 512
+TIER = 8
+"""A tier has batches of up to this many times the rows of the tier below."""
+RECENT = timedelta(days=2)
+"""Days before are as they will stay: the manifest of a routine run has no more of them than the lake has today."""
+MANY = 60
+"""Batches of one tier that are merged even if they do not fill it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactArgs:
     lake: str | None = None
-    target_rows: int = 1_000_000
-    """Merge neighbours up to about this many rows; a batch of this size is left alone."""
-    at_least: int = 8
-    """Minimum number of small neighbours that makes a rewrite worthwhile, as long as they are less than the target."""
+    gradual: bool = False
+    """Merge neighbours of similar size only, as `tarry pipeline run` does: each row is rewritten a few times, however many
+    rounds there are.
+    """
+    target_mb: int = 128
+    """Batches whose files have this size on average are left alone."""
+    at_least: int = TIER
+    """Minimum number of neighbours that makes a rewrite worthwhile."""
 
     def __post_init__(self) -> None:
-        if self.target_rows < 1 or self.at_least < 2:
-            raise InvalidInput("target_rows must be at least 1, and at_least 2")
+        if self.target_mb < 1 or self.at_least < 2:
+            raise InvalidInput("target_mb must be at least 1, and at_least 2")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,11 +69,12 @@ def run(spark: SparkSession, app: App, args: CompactArgs) -> CompactSummary:
     with pipeline.manifest.run(JOB, exclusive=f"lake {lake.root}", lake=lake.root) as noted:
         pipeline.manifest.abandon_compactions(lake.root)
         summary = CompactSummary(lake=lake.root)
-        for parts in groups(pipeline.manifest.batches(lake.root), args):
+        since = noted.started_at - RECENT if args.gradual else None
+        for parts in groups(pipeline.manifest.batches(lake.root, since=since), args):
             noted.verify_held()
             batch = pipeline.retention.plan_compaction(parts, noted.id)
             old = [file for part in parts for file in part.files]
-            write_batch(merged(spark, lake, old), lake, batch)
+            write_batch(read_files(spark, lake, [file.path for file in old]), lake, batch, is_sorted=True)
             measured = measure_batch(spark, lake, batch)
             check_equal(batch, by_day(measured.files), by_day(old))
             done = pipeline.retention.replace(batch, parts, measured.files)
@@ -67,29 +83,43 @@ def run(spark: SparkSession, app: App, args: CompactArgs) -> CompactSummary:
             summary.files_before += len(old)
             summary.files_after += len(done.files)
             summary.rows += done.digest.rows
-        delta.publish(lake, pipeline.manifest.batches(lake.root))
+        if summary.batches_before:
+            delta.publish(lake, pipeline.manifest.batches(lake.root))
         summary.swept = clear(spark, app, lake) + lake.sweep(spark, pipeline.manifest.known_directories(lake.root))
         noted.summary = {"before": summary.batches_before, "after": summary.batches_after, "rows": summary.rows}
     return summary
 
 
 def groups(batches: Sequence[Batch], args: CompactArgs) -> list[list[Batch]]:
-    """Groups of neighbours in the chain of about the target size. All of one cluster, and with at least one row.
+    """Neighbours in the chain to merge: of one day and one cluster, and smaller than the target."""
+    chosen: list[list[Batch]] = []
+    taken: set[int] = set()
+    for limit in _tiers(batches) if args.gradual else (inf,):
+        for (is_small, *_), same in groupby(
+            batches, key=partial(_neighbours_share, limit=limit, args=args, taken=taken)
+        ):
+            run = list(same)
+            is_full = not args.gradual or len(run) >= MANY or sum(batch.digest.rows for batch in run) >= limit
+            if is_small and is_full and len(run) >= args.at_least and any(batch.files for batch in run):
+                chosen.append(run)
+                taken.update(batch.number for batch in run)
+    return chosen
 
-    Only the last group can grow, so it waits for `at_least` batches. The others are complete: the batch after them does not
-    fit. They would never reach that number where batches are large.
-    """
-    grouped: list[list[Batch]] = [[]]
-    rows = 0
-    for batch in batches:
-        small = batch.digest.rows < args.target_rows
-        fits = rows + batch.digest.rows <= args.target_rows
-        if not (small and fits) or (grouped[-1] and grouped[-1][-1].system_id != batch.system_id):
-            grouped.append([])
-            rows = 0
-        if small:
-            grouped[-1].append(batch)
-            rows += batch.digest.rows
-    *complete, growing = grouped
-    worth = [group for group in complete if len(group) > 1] + ([growing] if len(growing) >= args.at_least else [])
-    return [group for group in worth if any(batch.files for batch in group)]
+
+def _tiers(batches: Sequence[Batch]) -> Iterator[int]:
+    limit, largest = FIRST_TIER, max((batch.digest.rows for batch in batches), default=0)
+    yield limit
+    while limit <= largest:
+        limit *= TIER
+        yield limit
+
+
+def _neighbours_share(
+    batch: Batch, *, limit: float, args: CompactArgs, taken: Set[int]
+) -> tuple[bool, str, date | None]:
+    """What neighbours must share to be merged in a tier."""
+    parts = {(file.day, file.queue_id) for file in batch.files}
+    size = sum(file.bytes for file in batch.files)
+    is_small = batch.digest.rows < limit and size < args.target_mb * 2**20 * max(1, len(parts))
+    day = None if batch.max_at is None else batch.max_at.astimezone(UTC).date()
+    return is_small and batch.number not in taken, batch.system_id, day

@@ -8,18 +8,32 @@ one commit, so readers never see half of a compaction.
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import deltalake
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 from pyspark.sql.types import DateType, StringType, StructType
 
-from tarry.core.analytics.manifest import Batch
+from tarry.core.analytics.manifest import Batch, LakeFile
 from tarry.edges.spark.lake.lake import FILE, Lake
 from tarry.edges.spark.lake.tables import PROPERTIES, log_uri, sync_log
 
 TABLE = "events"
 _BY = ["date", "queue"]
+
+
+def append(lake: Lake, head: Batch | None, batches: Sequence[Batch]) -> bool:
+    """Add the files of new batches to a log that ends with `head`. False: it does not, and has to be published as a whole."""
+    uri = log_uri(lake, TABLE)
+    if uri is None or not batches:
+        return True
+    if head is None or not deltalake.DeltaTable.is_deltatable(uri):
+        return False
+    table = deltalake.DeltaTable(uri)
+    if table.transaction_version(TABLE) != head.position:
+        return False
+    _commit(lake, table, batches[-1].position, _files(batches), ())
+    return True
 
 
 def publish(lake: Lake, batches: Sequence[Batch]) -> None:
@@ -29,17 +43,34 @@ def publish(lake: Lake, batches: Sequence[Batch]) -> None:
     uri = log_uri(lake, TABLE)
     if uri is None:
         return
-    # Paths are relative to the table. The protocol requires URL encoding; these paths contain nothing to encode.
-    files = {file.path.removeprefix(f"{TABLE}/"): file for batch in batches for file in batch.files}
-    columns = StructType([*FILE.fields]).add("date", DateType()).add("queue", StringType())
-    schema = deltalake.Schema.from_json(columns.json())
+    files = _files(batches)
     if deltalake.DeltaTable.is_deltatable(uri):
         table = deltalake.DeltaTable(uri)
     else:
-        table = deltalake.DeltaTable.create(uri, schema, partition_by=_BY, name=TABLE, configuration=dict(PROPERTIES))
+        table = deltalake.DeltaTable.create(
+            uri, _schema(), partition_by=_BY, name=TABLE, configuration=dict(PROPERTIES)
+        )
     known = set(table.get_add_actions(flatten=True).column("path").to_pylist())
+    added = {path: file for path, file in files.items() if path not in known}
+    position = batches[-1].position if batches else 0
+    if added or known - files.keys() or table.transaction_version(TABLE) != position:
+        _commit(lake, table, position, added, sorted(known - files.keys()))
+
+
+def _schema() -> deltalake.Schema:
+    columns = StructType([*FILE.fields]).add("date", DateType()).add("queue", StringType())
+    return deltalake.Schema.from_json(columns.json())
+
+
+def _files(batches: Sequence[Batch]) -> dict[str, LakeFile]:
+    """By path relative to the table. The protocol requires URL encoding; these paths contain nothing to encode."""
+    return {file.path.removeprefix(f"{TABLE}/"): file for batch in batches for file in batch.files}
+
+
+def _commit(
+    lake: Lake, table: deltalake.DeltaTable, position: int, files: Mapping[str, LakeFile], gone: Sequence[str]
+) -> None:
     now = int(time.time() * 1000)
-    removed = [RemoveAction(path, True, now) for path in sorted(known - files.keys())]
     added = [
         AddAction(
             path=path,
@@ -50,8 +81,12 @@ def publish(lake: Lake, batches: Sequence[Batch]) -> None:
             stats=json.dumps({"numRecords": file.rows}),
         )
         for path, file in files.items()
-        if path not in known
     ]
-    if added or removed:
-        table.create_write_transaction([*added, *removed], "append", schema, partition_by=_BY)
+    table.create_write_transaction(
+        [*added, *(RemoveAction(path, True, now) for path in gone)],
+        "append",
+        _schema(),
+        partition_by=_BY,
+        commit_properties=CommitProperties(app_transactions=[Transaction(TABLE, position)]),
+    )
     sync_log(lake, TABLE, table)

@@ -234,19 +234,17 @@ def read_files(spark: SparkSession, lake: Lake, paths: Sequence[str], *, lenient
     return frame.withColumnRenamed("queue_name", "queue").select(*EVENTS.names)
 
 
-def write_batch(frame: DataFrame, lake: Lake, batch: Batch) -> None:
+def write_batch(frame: DataFrame, lake: Lake, batch: Batch, *, is_sorted: bool = False) -> None:
     """Write to the directory of the batch, by date and queue. Batch numbers are used once: the directory is new."""
     laid_out = frame.selectExpr("*", f"{dated('at')} as date", "queue as queue_name")
+    # One file per date and queue, or several of Spark's advisory size: without it each task would write its own.
+    laid_out = laid_out.hint("rebalance", "date", "queue")
+    if is_sorted:
+        laid_out = laid_out.sortWithinPartitions("date", "queue", "key", "id")
     laid_out.write.partitionBy("date", "queue").option("compression", "zstd").mode("overwrite").parquet(
         lake.uri(batch.directory)
     )
     lake.synced(batch.directory)
-
-
-def merged(spark: SparkSession, lake: Lake, files: Sequence[LakeFile]) -> DataFrame:
-    """The rows of many files, grouped by day and queue, sorted by key."""
-    frame = read_files(spark, lake, [file.path for file in files]).selectExpr("*", f"{dated('at')} as date")
-    return frame.repartition("date", "queue").sortWithinPartitions("date", "queue", "key", "id").drop("date")
 
 
 @dataclass(frozen=True, slots=True)

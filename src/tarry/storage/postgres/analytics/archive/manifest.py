@@ -48,10 +48,18 @@ class PostgresManifest(Role):
         """The last run of each of these jobs on each lake: completed, failed or running."""
         return self._database.query(lambda: last_runs(jobs))
 
-    def batches(self, lake: str, states: frozenset[BatchState] = READABLE, *, after: int = 0) -> list[Batch]:
-        """The batches in these states after a position in the chain, in its order."""
+    def batches(
+        self,
+        lake: str,
+        states: frozenset[BatchState] = READABLE,
+        *,
+        after: int = 0,
+        since: datetime | None = None,
+    ) -> list[Batch]:
+        """The batches in these states after a position in the chain, in its order; with events since an instant, if given."""
         names = sorted(state.value for state in states)
-        return self._database.fetch("analytics/archive/batches", each(batch), lake=lake, states=names, after=after)
+        params = {"lake": lake, "states": names, "after": after, "since": since}
+        return self._database.fetch("analytics/archive/batches", each(batch), **params)
 
     def head(self, lake: str) -> Batch | None:
         """The last batch of the chain."""

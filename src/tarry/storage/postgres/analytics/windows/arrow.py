@@ -17,17 +17,26 @@ R = TypeVar("R")
 
 IDLE_FOR_S = 5.0
 """Long enough for the next task of a job, too short for the next run."""
+_NO_SUCH_TABLE = "42P01"
 
 
 def batches(dsn: str, piece: Slice) -> Iterator[Any]:
     """Arrow batches of a slice, fetched as a whole: a slow reader must not keep a snapshot open."""
-    table = _fetched(dsn, piece.query)
+    try:
+        table = _fetched(dsn, piece.query)
+    except _adbc().Error as error:
+        if error.sqlstate != _NO_SUCH_TABLE:
+            raise
+        raise _changed("a day of it is gone") from error
     if piece.rows is not None and table.num_rows != piece.rows:
-        raise TarryError(
-            f"the journal changed while it was read: {table.num_rows} rows where {piece.rows} were planned",
-            hint="was it pruned at the same time? read again",
-        )
+        raise _changed(f"{table.num_rows} rows where {piece.rows} were planned")
     yield from plain(table).to_batches()
+
+
+def _changed(how: str) -> TarryError:
+    return TarryError(
+        f"the journal changed while it was read: {how}", hint="was it pruned at the same time? read again"
+    )
 
 
 def _fetched(dsn: str, query: str) -> Any:

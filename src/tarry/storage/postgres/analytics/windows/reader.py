@@ -13,6 +13,8 @@ from tarry.core.journal.snapshots import (
     Mark,
     QueueNote,
     Scan,
+    ServerAddress,
+    SharedQuery,
     Slice,
     SnapshotBound,
     TableSnapshot,
@@ -101,14 +103,24 @@ class PostgresWindows(Role):
     def can_apply(self, table: str, condition: ColumnCondition) -> bool:
         return scans.can_apply(table, condition)
 
-    def slices(self, scan: Scan, window: Window | None, *, partitions: int | None = None) -> list[Slice]:
-        if scan.table != "events":
-            with self._database.connection() as conn:
-                return scans.table_slices(conn, scan, partitions)
+    def reads(self, scan: Scan, window: Window | None, *, partitions: int | None = None) -> list[SharedQuery]:
         with self._database.connection() as conn:
+            if scan.table != "events":
+                return scans.table_reads(conn, scan, partitions)
             current = drive(conn, _current_snapshot())  # also of a given window: this refuses a standby
-            window = window or Window(BEGINNING, current)
-            return scans.event_slices(conn, scan, window, partitions)
+            return scans.event_reads(conn, scan, window or Window(BEGINNING, current), partitions)
+
+    def slices(self, scan: Scan, window: Window | None, *, partitions: int | None = None) -> list[Slice]:
+        return [piece for read in self.reads(scan, window, partitions=partitions) for piece in read.slices]
+
+    def tcp_address(self) -> ServerAddress | None:
+        """None: the server is reached by a socket of Unix, or with certificates."""
+        with self._database.connection() as conn:
+            info = conn.info
+            is_plain = not info.get_parameters().keys() & {"sslcert", "sslrootcert"}
+            if info.host.startswith("/") or not info.host or not is_plain:
+                return None
+            return ServerAddress(info.host, info.port, info.dbname, info.user, info.password)
 
     def batches(self, piece: Slice) -> Iterator[Any]:
         return arrow.batches(self._database.dsn, piece)

@@ -12,8 +12,10 @@ from psycopg import Connection, sql
 from psycopg.sql import SQL, Composable, Composed, Literal
 
 from tarry.core.errors import InvalidInput
-from tarry.core.journal.snapshots import BEGINNING, ColumnCondition, Operator, Scan, Slice, Window
+from tarry.core.journal.snapshots import BEGINNING, ColumnCondition, Operator, Scan, Share, SharedQuery, Window
+from tarry.storage.postgres._sync.runner import drive
 from tarry.storage.postgres.schema_name import in_schema, schema_on
+from tarry.storage.postgres.statement import Row, bind
 
 SLICE_ROWS = 100_000
 SLICE_BYTES = 64 * 2**20
@@ -104,11 +106,38 @@ def can_apply(table: str, condition: ColumnCondition) -> bool:
     return condition.operator is Operator.SAME or None not in condition.values
 
 
-def event_slices(conn: Connection[Any], scan: Scan, window: Window, partitions: int | None) -> list[Slice]:
-    """Ranges of ids with about equal row counts, found by counting the window once. Each slice has its expected row
+def event_reads(conn: Connection[Any], scan: Scan, window: Window, partitions: int | None) -> list[SharedQuery]:
+    """The whole journal by blocks of its partitions, without looking at a row; a part of it, by snapshots or conditions, by
+    counting it.
+    """
+    if window.start != BEGINNING or not window.end.is_complete or scan.conditions:
+        return [_counted(conn, scan, window, partitions)]
+    schema = schema_on(conn)
+    parts = drive(conn, bind("analytics/windows/journal_parts", list[Row], since=scan.since, until=scan.until).run())
+    known, terms = _table(scan.table, schema), _window_terms(window)
+    blocks = sum(part.blocks for part in parts)
+    size = sum(part.table_blocks for part in parts) if "payload" in scan.columns else blocks
+    n = partitions or size * _BLOCK / SLICE_BYTES
+    reads: list[SharedQuery] = []
+    for part in parts:
+        own = replace(known, source=known.source.replace(in_schema("tarry.event", schema), part.relation, 1))
+        if part.is_overflow:
+            # Rows can leave it, for a partition of their own: their number is compared.
+            reads.append(_counted(conn, scan, window, partitions, own))
+        else:
+            # A partition is only dropped as a whole, and rows never move within it: a task that finds it has all of them.
+            shares = math.ceil(n * part.blocks / blocks)
+            reads.append(_in_blocks(own, scan, [*terms, *_terms(own, scan)], "e.ctid", part.blocks, shares))
+    return reads
+
+
+def _counted(
+    conn: Connection[Any], scan: Scan, window: Window, partitions: int | None, known: _Table | None = None
+) -> SharedQuery:
+    """Ranges of ids with about equal row counts, found by counting the window once. Each share has its expected row
     count and its range of transactions, so that no task scans the share of another.
     """
-    known = _table(scan.table, schema_on(conn))
+    known = known or _table(scan.table, schema_on(conn))
     terms = [*_window_terms(window), *_terms(known, scan)]
     weight = SQL("coalesce(sum(octet_length(e.payload)), 0)" if "payload" in scan.columns else "0")
     query = SQL(
@@ -116,16 +145,14 @@ def event_slices(conn: Connection[Any], scan: Scan, window: Window, partitions: 
         "from {} where {} group by 1 order by 1"
     ).format(Literal(_GROUP_BITS), weight, SQL(known.source), _all(terms))
     groups = conn.execute(query).fetchall()
-    slices: list[Slice] = []
+    shares: list[Share] = []
     for share in _shares(groups, partitions):
         first, last = share[0][0] << _GROUP_BITS, ((share[-1][0] + 1) << _GROUP_BITS) - 1
-        span = SQL("e.id between {} and {}").format(Literal(first), Literal(last))
-        xids = SQL("e.xid::text::bigint between {} and {}").format(
-            Literal(min(group[3] for group in share)), Literal(max(group[4] for group in share))
-        )
-        own = [span, xids, *terms] if len(groups) > len(share) else terms
-        slices.append(Slice(_select(known, scan, own), sum(group[1] for group in share)))
-    return slices
+        lowest, highest = min(group[3] for group in share), max(group[4] for group in share)
+        own = f"share_id between {first} and {last} and share_xid between {lowest} and {highest}"
+        shares.append(Share(own if len(groups) > len(share) else "true", sum(group[1] for group in share)))
+    extra = SQL("e.id as share_id, e.xid::text::bigint as share_xid")
+    return _shared(known, scan, terms, extra, shares)
 
 
 def _shares(groups: Sequence[Sequence[Any]], partitions: int | None) -> list[list[Sequence[Any]]]:
@@ -144,8 +171,8 @@ def _shares(groups: Sequence[Sequence[Any]], partitions: int | None) -> list[lis
     return shares
 
 
-def table_slices(conn: Connection[Any], scan: Scan, partitions: int | None) -> list[Slice]:
-    """Ranges of blocks. One slice reads one snapshot; with several, each reads the table at its own time."""
+def table_reads(conn: Connection[Any], scan: Scan, partitions: int | None) -> list[SharedQuery]:
+    """Ranges of blocks. One share reads one snapshot; with several, each reads the table at its own time."""
     schema = schema_on(conn)
     known, relation = _table(scan.table, schema), in_schema(_RELATIONS[scan.table], schema)
     size = "pg_table_size(%(relation)s)" if "payload" in scan.columns else "pg_relation_size(%(relation)s)"
@@ -153,20 +180,19 @@ def table_slices(conn: Connection[Any], scan: Scan, partitions: int | None) -> l
         SQL("select {}, pg_relation_size(%(relation)s)").format(SQL(size)), {"relation": relation}
     ).fetchone()
     total, heap = row or (0, 0)
-    blocks = max(1, math.ceil(heap / _BLOCK))
-    n = min(blocks, partitions or max(1, math.ceil(total / SLICE_BYTES)))
-    terms = _terms(known, scan)
-    if n == 1:
-        return [Slice(_select(known, scan, terms))]
+    n = partitions or math.ceil(total / SLICE_BYTES)
+    return [_in_blocks(known, scan, _terms(known, scan), "m.ctid", math.ceil(heap / _BLOCK), n)]
+
+
+def _in_blocks(
+    known: _Table, scan: Scan, terms: Sequence[Composable], ctid: LiteralString, blocks: int, n: int
+) -> SharedQuery:
+    n = max(1, min(blocks, n))
     cuts = [blocks * i // n for i in range(n)]
-    slices: list[Slice] = []
-    for i, first in enumerate(cuts):
-        # The last range has no end: the table may have grown.
-        span = [SQL("m.ctid >= {}::tid").format(Literal(f"({first},0)"))]
-        if i + 1 < n:
-            span.append(SQL("m.ctid < {}::tid").format(Literal(f"({cuts[i + 1]},0)")))
-        slices.append(Slice(_select(known, scan, [*span, *terms])))
-    return slices
+    # The last range has no end: the table may have grown.
+    ends = [*(f" and share_ctid < '({cut},0)'::tid" for cut in cuts[1:]), ""]
+    ranges = [Share(f"share_ctid >= '({cut},0)'::tid{end}") for cut, end in zip(cuts, ends, strict=True)]
+    return _shared(known, scan, terms, SQL("{} as share_ctid").format(SQL(ctid)), ranges if n > 1 else [Share("true")])
 
 
 @cache
@@ -177,12 +203,16 @@ def _table(name: str, schema: str) -> _Table:
     return replace(known, source=in_schema(known.source, schema), columns=columns)
 
 
-def _select(known: _Table, scan: Scan, terms: Sequence[Composable]) -> str:
-    columns = SQL(", ").join(
-        SQL("{} as {}").format(SQL(known.columns[name]), sql.Identifier(name)) for name in scan.columns
-    )
-    query = SQL("select {} from {} where {}").format(columns, SQL(known.source), _all(terms))
-    return query.as_string(None)
+def _shared(
+    known: _Table, scan: Scan, terms: Sequence[Composable], extra: Composable, shares: Sequence[Share]
+) -> SharedQuery:
+    """PostgreSQL merges the outer query with the inner one: the conditions of shares reach its indexes, and columns that only
+    they could use cost nothing.
+    """
+    columns = [SQL("{} as {}").format(SQL(known.columns[name]), sql.Identifier(name)) for name in scan.columns]
+    query = SQL("select {} from {} where {}").format(SQL(", ").join([*columns, extra]), SQL(known.source), _all(terms))
+    names = tuple(sql.Identifier(name).as_string(None) for name in scan.columns)
+    return SharedQuery(query.as_string(None), names, tuple(shares))
 
 
 def _all(terms: Sequence[Composable]) -> Composed:

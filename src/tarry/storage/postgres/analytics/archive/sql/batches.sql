@@ -4,4 +4,5 @@ select
 -- include: analytics/archive/_batch
 from tarry.archive_batch
 where lake = %(lake)s and state = any (%(states)s::text[]) and position > %(after)s::bigint
+  and (%(since)s::timestamptz is null or max_at >= %(since)s::timestamptz)
 order by position, batch
