@@ -1,5 +1,5 @@
-"""`make bench-pipeline`: the source and the sink beside Spark's own ways, rounds on a day of events, and a million messages
-archived and verified.
+"""`make bench-pipeline`: the source and the sink beside Spark's own ways, rounds on a day of events, its files, and five
+million messages archived and verified.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from psycopg.conninfo import conninfo_to_dict
 from rich.console import Console
 
-from benchmarks.pipeline import archive, rounds, sink, source
+from benchmarks.pipeline import archive, files, rounds, sink, source
 from benchmarks.pipeline.server import on_tcp
 from benchmarks.report import commit
 from benchmarks.server import Server
@@ -22,7 +22,7 @@ from tarry.edges.spark.session import session
 from tarry.edges.spark.source.reader import register
 
 JAR = Path("/usr/share/java/postgresql.jar")
-PARTS = {"source": source.run, "sink": sink.run, "rounds": rounds.run, "archive": archive.run}
+PARTS = {"source": source.run, "sink": sink.run, "rounds": rounds.run, "files": files.run, "archive": archive.run}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,12 @@ class Sizes:
     bases: tuple[int, ...]
     """Events that are there before the measured rounds."""
     news: int = 10_000
+    minutes: int = 144
+    """Rounds of which the files are counted."""
 
 
-FULL = Sizes(events=3_000_000, rows=200_000, messages=1_000_000, rounds=3, bases=(100_000, 1_000_000, 10_000_000))
-QUICK = Sizes(events=60_000, rows=20_000, messages=20_000, rounds=1, bases=(3_000, 30_000), news=1_000)
+FULL = Sizes(events=3_000_000, rows=200_000, messages=5_000_000, rounds=3, bases=(100_000, 1_000_000, 10_000_000))
+QUICK = Sizes(events=60_000, rows=20_000, messages=20_000, rounds=1, bases=(3_000, 30_000), news=1_000, minutes=9)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -48,10 +50,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--quick", dest="sizes", action="store_const", const=QUICK, default=FULL, help="to see that it works"
     )
-    parser.add_argument("--messages", type=int, help="so many live and are archived, instead of a million")
+    parser.add_argument("--messages", type=int, help="so many live and are archived, instead of five million")
     parser.add_argument(
         "--bases", type=int, nargs="+", help="events before the rounds, instead of 0.1, 1 and 10 million"
     )
+    parser.add_argument("--minutes", type=int, help="rounds whose files are counted, instead of 144")
     parser.add_argument("--rounds", type=int, help="measured turns of each contender, or rounds, instead of three")
     parser.add_argument(
         "--cores", type=int, default=2, help="of Spark, which are also the connections of each contender"
@@ -62,6 +65,7 @@ def main(arguments: list[str] | None = None) -> None:
     sizes = options.sizes if options.messages is None else replace(options.sizes, messages=options.messages)
     sizes = sizes if options.bases is None else replace(sizes, bases=tuple(options.bases))
     sizes = sizes if options.rounds is None else replace(sizes, rounds=options.rounds)
+    sizes = sizes if options.minutes is None else replace(sizes, minutes=options.minutes)
     console = Console(width=None if Console().is_terminal else 120, highlight=False)
     with on_tcp(options.dsn) as server:
         server.check_durable()

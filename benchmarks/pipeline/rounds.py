@@ -52,13 +52,13 @@ def run(console: Console, spark: SparkSession, dsn: str, sizes: Any, cores: int,
     first, before = 1, 0
     with tempfile.TemporaryDirectory(prefix="tarry-lake-") as lake, tarry.connect(dsn) as app:
         for base in sizes.bases:
-            first = _fill(dsn, base - before, first, hours=20)
+            first = fill(dsn, base - before, first, hours=20)
             spent = _measured(spark, app, lake)
             console.print(f"{base:,} events, processed with {sum(spent.values()):.0f} CPU seconds")
             before = base
             rounds: dict[str, list[float]] = defaultdict(list)
             for n in range(1 + sizes.rounds):
-                first = _fill(dsn, sizes.news, first, hours=0)
+                first = fill(dsn, sizes.news, first, hours=0)
                 before += sizes.news
                 for name, cpu_s in _measured(spark, app, lake).items():
                     if n > 0:
@@ -102,7 +102,7 @@ def cpu_s(pid: int) -> float:
     return sum(map(int, fields[11:15])) / _TICKS + sum(map(cpu_s, children))
 
 
-def _fill(dsn: str, events: int, first: int, *, hours: float) -> int:
+def fill(dsn: str, events: int, first: int, *, hours: float) -> int:
     """So many events of new messages, evenly over these hours or, without any, over the last minute; the next number."""
     messages = max(1, round(events / 2.9))
     span_s = max(hours * 3600, 50)

@@ -213,12 +213,14 @@ class QueueNote:
     journal: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableSnapshot:
-    """One snapshot of the database, as Arrow tables."""
+@dataclass(frozen=True, slots=True)
+class TableRange:
+    """A part of a table, in the order of its key, and the query that reads it in one snapshot, its first column. An empty
+    range has a row without a key.
+    """
 
-    live: Any
-    dead: Any
-    tail: Any
-    """The events that are not archived."""
-    queues: tuple[QueueNote, ...]
+    query: str
+    low: Any = None
+    """The first key; None: no bound."""
+    high: Any = None
+    """The first key after it."""

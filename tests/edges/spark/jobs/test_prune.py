@@ -236,7 +236,8 @@ def test_a_lake_that_is_begun_after_pruning_knows_that_it_begins_late(scene: Sce
 
 def test_many_small_batches_become_one_and_no_row_changes(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     for i in range(4):
-        scene.live_through(YESTERDAY + timedelta(days=i % 2), n=4 + i)
+        scene.live_through(YESTERDAY, n=4 + i)
+        scene.live_through(TODAY, n=2)
         scene.archived()
     rows, old = scene.lake_rows(), scene.batches
     with monkeypatch.context() as patch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, LiteralString
 
@@ -261,39 +262,62 @@ def test_verify_waits_for_no_archive(spark: SparkSession, pipeline_app: App, lak
         verify.run(spark, pipeline_app, VerifyArgs(lake=lake))
 
 
-def test_a_tail_too_long_for_the_driver_is_refused(
+def test_ranges_of_keys_are_compared_with_the_events_of_their_own_snapshots(
     spark: SparkSession, pipeline_app: App, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Messages come, change and go while verify reads range after range."""
     from tarry.storage.postgres.analytics.windows import reader
 
-    pipeline_app.queue("q").offer("a", 1, after=timedelta(days=1))
-    monkeypatch.setattr(reader, "MOST_TAIL_ROWS", 1)
-    with pytest.raises(InvalidState, match="2 events are not archived yet"):
-        verify.run(spark, pipeline_app, VerifyArgs(lake=lake))
+    monkeypatch.setattr(reader, "RANGE_ROWS", 4)
+    queue = pipeline_app.queue("q")
+    pipeline_app.queues.create("q", tarry.QueueSettings(max_attempts=1))
+    queue.offer_many([tarry.Message(payload=i, key=f"k{i:02}") for i in range(40)])
+    for delivery in queue.try_poll_many(20):
+        delivery.nack("dead")
+    archive.run(spark, pipeline_app, ArchiveArgs(lake=lake))
+    windows = pipeline_app.pipeline.windows
+    ranges, letters = windows.ranges("messages"), windows.ranges("dead_letters")
+    assert len(ranges) > 3
+    assert len(letters) > 3
+    assert (ranges[0].low, ranges[-1].high) == (None, None)
+    assert all(before.high == after.low for before, after in pairwise(ranges))
+    ranged, turns = verify._ranged, list[str]()
+
+    def meanwhile(spark: SparkSession, app: App, table: str, columns: str) -> Any:
+        frames = ranged(spark, app, table, columns)
+        queue.offer(f"k00-{table}", 1)
+        for delivery in queue.try_poll_many(3):
+            delivery.ack() if delivery.key == "k20" else delivery.nack("dead too")
+        queue.dead_letters.redrive(limit=1)
+        turns.append(table)
+        return frames
+
+    monkeypatch.setattr(verify, "_ranged", meanwhile)
+    summary = verify.run(spark, pipeline_app, VerifyArgs(lake=lake))
+    assert summary.problems == ()
+    assert (summary.live, summary.dead) == (20, 20 + 2 - 1)
+    assert turns == ["messages", "dead_letters"]
 
 
-def test_the_end_of_the_journal_is_read_in_parts_and_no_snapshot_stays_open_meanwhile(
+def test_a_day_that_was_verified_is_not_read_again_unless_asked_for_and_its_files_must_exist(
     spark: SparkSession, pipeline_app: App, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tarry.storage.postgres.analytics.windows import arrow, scans
+    queue = pipeline_app.queue("q")
+    queue.offer("a", 1)
+    assert pipeline_app.dsn is not None
+    with psycopg.connect(pipeline_app.dsn) as conn:
+        conn.execute("update tarry.event set at = at - interval '1 day'")
+    archive.run(spark, pipeline_app, ArchiveArgs(lake=lake))
+    read, files = verify.measure_files, list[int]()
 
-    held = """
-        select application_name, state, query from pg_stat_activity
-        where backend_xmin is not null and backend_type = 'client backend' and datname = current_database()
-            and pid <> pg_backend_pid()
-    """
-    read, pieces = arrow.batches, list[int]()
+    def counted(spark: SparkSession, lake: Any, some: Any) -> Any:
+        files.append(len(some))
+        return read(spark, lake, some)
 
-    def watched(dsn: str, piece: Any) -> Any:
-        with psycopg.connect(str(pipeline_app.dsn)) as conn:
-            assert conn.execute(held).fetchall() == []
-        pieces.append(1)
-        return read(dsn, piece)
-
-    monkeypatch.setattr(arrow, "batches", watched)
-    monkeypatch.setattr(scans, "SLICE_ROWS", 2)
-    monkeypatch.setattr(scans, "_GROUP_BITS", 0)
-    for i in range(7):
-        pipeline_app.queue("q").offer(f"k{i}", i, after=timedelta(days=1))
-    assert verify.run(spark, pipeline_app, VerifyArgs(lake=lake)).ok
-    assert len(pieces) > 3
+    monkeypatch.setattr(verify, "measure_files", counted)
+    for full in (False, False, True):
+        assert verify.run(spark, pipeline_app, VerifyArgs(lake=lake, full=full)).problems == ()
+    assert files == [1, 0, 1]
+    (file,) = Path(lake).rglob("*.parquet")
+    file.unlink()
+    assert "1 files of the lake are gone" in problems(verify.run(spark, pipeline_app, VerifyArgs(lake=lake)))

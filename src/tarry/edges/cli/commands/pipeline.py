@@ -195,18 +195,24 @@ def replay(cli: CommandSession, options: ReplayOptions, master: Master = None) -
     return run_jobs(cli, {"replay": given}, master)
 
 
-@command("verify", "tarry verify", "tarry verify --lake s3a://lake/tarry -o json")
-def verify(cli: CommandSession, lake: Lake = None, master: Master = None) -> ExitCode | None:
+@command("verify", "tarry verify", "tarry verify --full", "tarry verify --lake s3a://lake/tarry -o json")
+def verify(
+    cli: CommandSession,
+    full: Annotated[bool, option("--full", "Also read the files of days that were verified before.")] = False,
+    lake: Lake = None,
+    master: Master = None,
+) -> ExitCode | None:
     """Compare archive, journal and live messages.
 
     Archive and journal together determine which messages must be live. Changes nothing. The exit code is 7 if a message
-    is missing, duplicated or different; samples are shown.
+    is missing, duplicated or different; samples are shown. Files of days before today are compared with the journal
+    once; after that, only their existence and size.
     """
     from tarry.wire.base import data_of
 
     module = load("verify")
     with cli.open() as app, spark_for(cli, master) as spark, progress_bar(cli, spark, "verify"):
-        summary = module.run(spark, app, arguments(module, {"lake": lake}))
+        summary = module.run(spark, app, arguments(module, {"lake": lake, "full": full}))
     if cli.printer.for_people:
         cli.printer.lines([Cell(str(summary.line()), "green" if summary.ok else "red")])
         for problem in summary.problems:

@@ -1,46 +1,64 @@
-"""Verify job: re-derive the live table from archive and journal and compare them as sets at one instant. Read-only.
+"""Verify job: re-derive the live tables from archive and journal and compare them as sets. Read-only.
 
 Four independent checks. The files match the manifest. Events that are archived and not pruned are unchanged in the
 journal. The events are a possible sequence, each once. They fold to exactly the live messages and dead letters that
 exist.
+
+Spark's tasks read the live tables in ranges of keys, each in a snapshot of its own, and a range is compared with the events
+that are visible in it: no statement is long, and no table passes through the driver. The digests of a day before today are
+computed once; later runs look whether its files exist with their size, unless all digests are asked for.
 """
 
 # pyright: basic
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from datetime import time as midnight
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import ArrayType, LongType
+from pyspark.sql.utils import is_remote
 
 from tarry.app import App
-from tarry.core.analytics.manifest import Batch, LakeFile, by_day
-from tarry.core.journal.snapshots import BEGINNING, Digest, TableSnapshot
+from tarry.core.analytics.manifest import ArchivedDay, Batch, LakeFile, by_day
+from tarry.core.journal.snapshots import BEGINNING, Digest, Slice, SnapshotBound, TableRange, Window
 from tarry.edges.spark.lake.lake import Lake, measure_files, read_files
 from tarry.edges.spark.schemas import struct
-from tarry.edges.spark.sizing import ON_DISK
+from tarry.edges.spark.sizing import ON_DISK, local_frame
+from tarry.edges.spark.source.reader import register
 from tarry.edges.spark.transforms import state_from_events
+from tarry.pipeline import pipeline_on
 
 JOB = "verify"
 MOST_SAMPLES = 5
 _BEYOND = "beyond"
 _EVENT = struct(
-    "id long, kind string, queue_id int, key string, version long, attempt int, priority int, due_at timestamp, detail string"
+    "id long, xid long, kind string, queue_id int, key string, version long, attempt int, priority int, due_at timestamp, "
+    "detail string"
 )
 _LIVE = (
     "queue_id int, key string, version long, attempt int, priority int, due_at timestamp, created_at timestamp, "
     "max_attempts int"
 )
 _DEAD = "queue_id int, key string, version long, died_at timestamp"
+_RANGES = struct(
+    "low string, high string, low_version long, high_version long, xmin long, xmax long, running array",
+    running=ArrayType(LongType()),
+)
+_VISIBLE = "(xid < xmin or xid < xmax and not array_contains(running, xid))"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyArgs:
     lake: str | None = None
+    full: bool = False
+    """Also compute the digests of days that an earlier run has verified."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,32 +104,39 @@ def run(spark: SparkSession, app: App, args: VerifyArgs) -> VerifySummary:
         if batches:
             pipeline.windows.check(edge, batches[-1].system_id)
         files = [file for batch in batches for file in batch.files]
-        measured = measure_files(spark, lake, files)
-        table_snapshot = pipeline.windows.table_snapshot(edge)
+        accounts = pipeline.manifest.days(lake.root)
+        verified = {} if args.full else _verified(app, lake, accounts)
+        measured = measure_files(spark, lake, [file for file in files if file.day not in verified])
+        measured |= _of_size(spark, lake, [file for file in files if file.day in verified])
         links = [BEGINNING, *(batch.end for batch in batches)]
         broken = [batch for batch, before in zip(batches, links, strict=False) if batch.start != before]
         problems = [
             *_problem("batches do not begin where the one before ends", [f"batch {batch.number}" for batch in broken]),
             *_files(spark, lake, files, measured),
-            *_accounts(app, lake, batches),
+            *_accounts(app, batches, accounts, verified),
         ]
         there = [file for file in files if file.path in measured]
-        with closing(_Facts(spark, lake, table_snapshot, there, pipeline.manifest.horizons(lake.root))) as facts:
+        with closing(_Facts(spark, app, lake, edge, there)) as facts:
             problems += [*facts.doubled(), *facts.impossible(), *facts.live(), *facts.dead()]
-        events = sum(digest.rows for digest in measured.values()) + sum(batch.num_rows for batch in table_snapshot.tail)
         summary = VerifySummary(
             ok=not problems,
             lake=lake.root,
-            events=events,
-            live=table_snapshot.live.num_rows,
-            dead=table_snapshot.dead.num_rows,
+            events=facts.count,
+            live=facts.live_count,
+            dead=facts.dead_count,
             batches=len(batches),
             files=len(files),
             skipped=facts.skipped,
             beyond_retention=facts.beyond_retention,
             problems=tuple(problems),
         )
-        noted.summary = {"ok": summary.ok, "events": events, "problems": [problem.what for problem in problems]}
+        past = [day for day in accounts if day.day < noted.started_at.astimezone(UTC).date()]
+        noted.summary = {
+            "ok": summary.ok,
+            "events": facts.count,
+            "problems": [problem.what for problem in problems],
+            "verified": {day.day.isoformat(): _state(day) for day in past} if summary.ok else {},
+        }
     return summary
 
 
@@ -132,15 +157,36 @@ def _files(
     ]
 
 
-def _accounts(app: App, lake: Lake, batches: Sequence[Batch]) -> list[VerifyProblem]:
+def _verified(app: App, lake: Lake, accounts: Sequence[ArchivedDay]) -> set[date]:
+    """Days whose accounts are as they were when the last run found them right."""
+    last = app.pipeline.manifest.last_run(JOB, lake.root)
+    states = {} if last is None else last.summary.get("verified", {})
+    return {day.day for day in accounts if states.get(day.day.isoformat()) == _state(day)}
+
+
+def _state(day: ArchivedDay) -> str:
+    return f"{day.archived} {day.pruned} {day.retired}"
+
+
+def _of_size(spark: SparkSession, lake: Lake, files: Sequence[LakeFile]) -> dict[str, Digest]:
+    """The digests that files should have, if they exist with their size."""
+    sizes = lake.sizes(spark, [file.path for file in files])
+    return {file.path: file.digest for file in files if sizes.get(file.path) == file.bytes}
+
+
+def _accounts(
+    app: App, batches: Sequence[Batch], accounts: Sequence[ArchivedDay], verified: Set[date]
+) -> list[VerifyProblem]:
     """Per day: the manifest is consistent, and the journal has what was archived and not pruned."""
     edge = batches[-1].end if batches else BEGINNING
     listed = by_day([file for batch in batches for file in batch.files])
     manifest: list[str] = []
     journal: list[str] = []
-    for day in app.pipeline.manifest.days(lake.root):
+    for day in accounts:
         if listed.get(day.day, Digest()) != day.archived - day.retired:
             manifest.append(f"{day.day}")
+        if day.day in verified:
+            continue
         there, _ = app.pipeline.windows.day_digest(edge, day.day)
         kept = day.archived - day.pruned
         if there != kept:
@@ -164,41 +210,64 @@ class _Facts:
     """Events and tables as frames, and the checks on them."""
 
     def __init__(
-        self,
-        spark: SparkSession,
-        lake: Lake,
-        table_snapshot: TableSnapshot,
-        files: Sequence[LakeFile],
-        horizons: dict[int, date],
+        self, spark: SparkSession, app: App, lake: Lake, edge: SnapshotBound, files: Sequence[LakeFile]
     ) -> None:
-        self._horizons = horizons
-        archived = read_files(spark, lake, [file.path for file in files], lenient=True).select(*_EVENT.names)
-        if table_snapshot.tail:
-            tail = pa.Table.from_batches(table_snapshot.tail)
-            archived = archived.unionByName(spark.createDataFrame(tail, _EVENT))
-        self.events = archived.withColumns(
+        self._horizons = app.pipeline.manifest.horizons(lake.root)
+        self._live, live_ranges = _ranged(spark, app, "messages", _LIVE)
+        self._dead, dead_ranges = _ranged(spark, app, "dead_letters", _DEAD)
+        until = app.pipeline.windows.current_snapshot()  # every snapshot of a range is before it
+        events = read_files(spark, lake, [file.path for file in files], lenient=True).select(*_EVENT.names)
+        windows = (
+            [Window(edge.closed, until)]
+            if edge.is_complete
+            else [Window(edge, edge.closed), Window(edge.closed, until)]
+        )
+        register(spark)
+        for window in windows:
+            options = {"dsn": app.pipeline.dsn, "columns": ",".join(_EVENT.names), "window": _json(window)}
+            events = events.unionByName(spark.read.format("tarry").options(**options).load())
+        events = events.withColumns(
             {
                 "from_version": F.get_json_object("detail", "$.from_version").cast("long"),
                 "journal": F.get_json_object("detail", "$.journal"),
             }
         ).drop("detail")
-        without_journal = self._without_journal(table_snapshot)
-        self.skipped = tuple(sorted(queue.name for queue in table_snapshot.queues if queue.id in without_journal))
+        of_key = F.expr(f"(low is null or key >= low) and (high is null or key < high) and {_VISIBLE}")
+        seen = F.broadcast(live_ranges.withColumn("visible", F.lit(True)))
+        # Stored: both ends of the journal are read once, and several checks follow.
+        self.events = (
+            events.join(seen, of_key, "left").withColumn("visible", F.coalesce("visible", F.lit(False)))
+            .select(*events.columns, "visible").persist(ON_DISK)
+        )  # fmt: skip
+        self.count = self.events.count()
+        self.live_count, self.dead_count = self._live.count(), self._dead.count()
+        without_journal = self._without_journal(app)
+        names = {queue.id: queue.name for queue in app.pipeline.windows.queues()}
+        self.skipped = tuple(sorted(names[queue] for queue in without_journal if queue in names))
         self.beyond_retention = 0
         journaled = ~F.col("queue_id").isin(*without_journal)
         self._journaled = self.events.where(journaled)
-        self._live = spark.createDataFrame(table_snapshot.live, _LIVE).where(journaled)
-        self._dead = spark.createDataFrame(table_snapshot.dead, _DEAD).where(journaled)
+        self._live, self._dead = self._live.where(journaled), self._dead.where(journaled)
+        letter = F.expr("case when kind = 'redriven' then from_version else version end")
+        of_version = F.expr(
+            "(low_version is null or letter >= low_version) and (high_version is null or letter < high_version) "
+            f"and {_VISIBLE}"
+        )
+        self._letters = (
+            self._journaled.where("kind in ('buried', 'redriven', 'discarded')").withColumn("letter", letter)
+            .join(F.broadcast(dead_ranges), of_version, "left_semi")
+        )  # fmt: skip
         self._sequence = state_from_events.in_sequence(self._journaled).persist(ON_DISK)
 
     def close(self) -> None:
         self._sequence.unpersist()
+        self.events.unpersist()
 
-    def _without_journal(self, table_snapshot: TableSnapshot) -> list[int]:
+    def _without_journal(self, app: App) -> list[int]:
         """Queues whose journal is off, or was off for some time."""
         edited = self.events.where(F.col("kind").isin("queue_created", "queue_edited") & (F.col("journal") == "off"))
         once = {row[0] for row in edited.select("queue_id").distinct().collect()}
-        return sorted(once | {queue.id for queue in table_snapshot.queues if queue.journal == "off"})
+        return sorted(once | {queue.id for queue in app.pipeline.windows.queues() if queue.journal == "off"})
 
     def doubled(self) -> list[VerifyProblem]:
         return _rows(state_from_events.doubled(self.events), "events occur more than once", "id {id}, {times} times")
@@ -226,7 +295,7 @@ class _Facts:
 
     def dead(self) -> list[VerifyProblem]:
         keys = ("queue_id", "key", "version")
-        expected = state_from_events.folded_dead(self._journaled).withColumn("there", F.lit(True))
+        expected = state_from_events.folded_dead(self._letters).withColumn("there", F.lit(True))
         differ = state_from_events.compared(expected, self._dead.select(*keys).withColumn("there", F.lit(True)), keys)
         return self._judged(differ.join(self._dead, list(keys), "left"), "died_at", "dead letters")
 
@@ -253,6 +322,39 @@ class _Facts:
                 some = judged.where(F.col("verdict") == row.verdict).select("sample.*").limit(MOST_SAMPLES).collect()
                 problems += _problem(row.verdict, [_shown(text, sample) for sample in some], row.n)
         return problems
+
+
+def _ranged(spark: SparkSession, app: App, table: str, columns: str) -> tuple[DataFrame, DataFrame]:
+    """The rows of a live table, and its ranges with the snapshots in which they were read."""
+    ranges, dsn = app.pipeline.windows.ranges(table), app.pipeline.dsn
+    queries = local_frame(spark, [(n, each.query) for n, each in enumerate(ranges)], "n int, query string")
+    tasks = min(len(ranges), spark.sparkContext.defaultParallelism) if not is_remote() else len(ranges)
+    rows = queries.repartition(tasks, "n").mapInArrow(partial(_fetched, dsn), f"n int, snapshot string, {columns}")
+    # Not computed again if a task is lost, which would read other rows: then the job fails.
+    rows = rows.localCheckpoint(storageLevel=ON_DISK)
+    snapshots = dict(rows.select("n", "snapshot").distinct().collect())
+    read = [_bounds(each, snapshots[n]) for n, each in enumerate(ranges)]
+    return rows.where("key is not null").drop("n", "snapshot"), local_frame(spark, read, _RANGES)
+
+
+def _fetched(dsn: str, queries: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    windows = pipeline_on(dsn).windows
+    for some in queries:
+        for row in some.to_pylist():
+            for batch in windows.batches(Slice(row["query"])):
+                numbers = pa.array([row["n"]] * batch.num_rows, pa.int32())
+                yield pa.RecordBatch.from_arrays([numbers, *batch.columns], ["n", *batch.schema.names])
+
+
+def _bounds(part: TableRange, snapshot: str) -> tuple[Any, ...]:
+    xmin, xmax, running = snapshot.split(":")
+    keys = (part.low, part.high) if isinstance(part.low or part.high, str) else (None, None)
+    versions = (part.low, part.high) if isinstance(part.low or part.high, int) else (None, None)
+    return (*keys, *versions, int(xmin), int(xmax), [int(xid) for xid in running.split(",") if xid])
+
+
+def _json(window: Window) -> str:
+    return json.dumps({"start": window.start.as_json(), "end": window.end.as_json()})
 
 
 def _rows(frame: DataFrame, what: str, text: str) -> list[VerifyProblem]:

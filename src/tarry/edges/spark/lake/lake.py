@@ -127,6 +127,19 @@ class Lake:
         system, where = self._hadoop(spark, relative)
         return bool(system.exists(where))
 
+    def sizes(self, spark: SparkSession, paths: Iterable[str]) -> dict[str, int]:
+        """The sizes of those files that exist."""
+        sizes: dict[str, int] = {}
+        for relative in paths:
+            if self.path is not None:
+                with suppress(FileNotFoundError):
+                    sizes[relative] = (self.path / relative).stat().st_size
+            else:
+                system, where = self._hadoop(spark, relative)
+                if system.exists(where):
+                    sizes[relative] = int(system.getFileStatus(where).getLen())
+        return sizes
+
     def remove(self, spark: SparkSession, relative: str) -> None:
         """Delete a file or a directory, if it exists, and the directories above it that are empty then."""
         if not relative:

@@ -10,14 +10,16 @@ STATE = ("queue_id", "key", "version", "attempt", "priority", "due_at")
 
 
 def in_sequence(events: DataFrame) -> DataFrame:
-    """Each event of a message with the kind and version of its predecessor, and whether it is the last of its key."""
+    """Each event of a message with the kind and version of its predecessor, and whether it is the last visible of its key.
+    Writers of one key wait for each other's commits, so the visible events of a key are its first ones.
+    """
     life = Window.partitionBy("queue_id", "key").orderBy("id")
     relevant = events.where(F.col("key").isNotNull() & ~F.col("kind").isin(*(kind.value for kind in NEUTRAL)))
     return relevant.withColumns(
         {
             "before": F.lag("kind").over(life),
             "version_before": F.lag("version").over(life),
-            "is_last": F.lead("id").over(life).isNull(),
+            "is_last": F.col("visible") & ~F.coalesce(F.lead("visible").over(life), F.lit(False)),
         }
     )
 

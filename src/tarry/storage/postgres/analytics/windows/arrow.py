@@ -65,11 +65,6 @@ def _adbc() -> Any:
     return dbapi
 
 
-def table(cursor: Any, query: str) -> Any:
-    cursor.execute(query)
-    return plain(cursor.fetch_arrow_table())
-
-
 def plain(table: Any) -> Any:
     """Replace extension types (`arrow.json`) by their storage types, the only ones that Spark supports."""
     import pyarrow as pa

@@ -1,8 +1,12 @@
 """Reading the journal between two snapshots. Nothing here keeps a snapshot open for longer than one statement."""
 
+import math
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Any
+from itertools import pairwise
+from typing import Any, LiteralString
+
+from psycopg.sql import SQL, Literal
 
 from tarry.core.analytics.manifest import OtherCluster
 from tarry.core.errors import InvalidState
@@ -17,7 +21,7 @@ from tarry.core.journal.snapshots import (
     SharedQuery,
     Slice,
     SnapshotBound,
-    TableSnapshot,
+    TableRange,
     Window,
 )
 from tarry.storage.postgres._sync.runner import drive
@@ -29,16 +33,25 @@ from tarry.storage.postgres.statement import Op, Row, bind, each, made, only_row
 
 _FIRST_SEARCH = 1_000
 """Transactions in the first search."""
-MOST_TAIL_ROWS = 5_000_000
-"""Fits into the driver's memory; a longer tail means that the archive job has not run for a long time."""
-_TAIL = ("id", "kind", "queue_id", "key", "version", "attempt", "priority", "due_at", "detail")
-_LIVE = """
-    select m.queue as queue_id, m.key, m.version, m.attempt, m.priority::int as priority, m.due_at, m.created_at,
-        coalesce(m.max_attempts, q.max_attempts) as max_attempts
-    from tarry.message m left join tarry.queue q on q.id = m.queue
+RANGE_ROWS = 100_000
+"""Rows of a range, about: it is fetched as a whole, in a second or two."""
+_SAMPLED_BLOCKS = 1_000
+_LIVE: LiteralString = """
+    select pg_current_snapshot()::text as snapshot, r.* from (select) one left join (
+        select m.queue as queue_id, m.key::text as key, m.version, m.attempt, m.priority::int as priority, m.due_at,
+            m.created_at, coalesce(m.max_attempts, q.max_attempts) as max_attempts
+        from tarry.message m left join tarry.queue q on q.id = m.queue where {where}
+    ) r on true
 """
-_DEAD = "select queue as queue_id, key, version, died_at from tarry.dead_letter"
-_QUEUES = "select id, name, journal::text as journal from tarry.queue"
+_DEAD: LiteralString = """
+    select pg_current_snapshot()::text as snapshot, r.* from (select) one left join (
+        select m.queue as queue_id, m.key::text as key, m.version, m.died_at from tarry.dead_letter m where {where}
+    ) r on true
+"""
+_RANGED: dict[str, tuple[LiteralString, LiteralString, LiteralString, LiteralString]] = {
+    "messages": ("tarry.message", "analytics/windows/message_bounds", "m.key", _LIVE),
+    "dead_letters": ("tarry.dead_letter", "analytics/windows/dead_letter_bounds", "m.version", _DEAD),
+}
 _FIRST = Mark(0, 0)
 _LAST = Mark(2**63 - 1, 2**63 - 1)
 
@@ -138,30 +151,33 @@ class PostgresWindows(Role):
         row = self._database.fetch("analytics/windows/day_digest", only_row, **before, **span)
         return Digest(row.rows, int(row.checksum)), row.later_rows
 
-    def table_snapshot(self, edge: SnapshotBound) -> TableSnapshot:
-        """Live messages, dead letters and the journal after the edge, all of one instant.
+    def ranges(self, table: str) -> list[TableRange]:
+        """Live messages or dead letters in ranges of their key, each read by one short statement at its own time."""
+        relation, bounds_of, key, columns = _RANGED[table]
+        schema = schema_of(self._database.dsn)
+        name = in_schema(relation, schema)
+        size = self._database.fetch("analytics/windows/table_rows", only_row, relation=name)
+        parts = math.ceil(size.rows / RANGE_ROWS)
+        cuts: list[Any] = []
+        if parts > 1:
+            percent = min(100.0, 100 * _SAMPLED_BLOCKS / max(1, size.blocks))
+            params = {"parts": parts, "percent": percent}
+            cuts = [row.bound for row in self._database.fetch(bounds_of, list[Row], **params)]
+        query = in_schema(columns, schema)
+        ranges: list[TableRange] = []
+        for low, high in pairwise([None, *cuts, None]):
+            terms = [
+                SQL(f"{key} {sign} {{}}").format(Literal(at))
+                for sign, at in ((">=", low), ("<", high))
+                if at is not None
+            ]
+            where = SQL(" and ").join(terms) if terms else SQL("true")
+            text = SQL(query).format(where=where).as_string(None)
+            ranges.append(TableRange(text, low, high))
+        return ranges
 
-        Events are immutable: those of the snapshot are read later, in slices, without keeping it open.
-        """
-        with arrow.connection(self._database.dsn, autocommit=False) as conn, conn.cursor() as cursor:
-            cursor.execute("set transaction isolation level repeatable read, read only")
-            until = arrow.table(cursor, "select pg_current_snapshot()::text as until").column("until")[0].as_py()
-            schema = schema_of(self._database.dsn)
-            live, dead, queues = (arrow.table(cursor, in_schema(query, schema)) for query in (_LIVE, _DEAD, _QUEUES))
-        scan = Scan(table="events", columns=_TAIL)
-        windows = [Window(edge.closed, SnapshotBound(until))]
-        if not edge.is_complete:
-            windows.insert(0, Window(edge, edge.closed))
-        slices = [piece for window in windows for piece in self.slices(scan, window)]
-        rows = sum(piece.rows or 0 for piece in slices)
-        if rows > MOST_TAIL_ROWS:
-            raise InvalidState(
-                f"{rows:,} events are not archived yet, too many to verify at once",
-                hint="run first: tarry pipeline archive",
-            )
-        tail = [batch for piece in slices for batch in self.batches(piece)]
-        notes = tuple(QueueNote(**row) for row in queues.to_pylist())
-        return TableSnapshot(live=live, dead=dead, tail=tail, queues=notes)
+    def queues(self) -> list[QueueNote]:
+        return self._database.fetch("analytics/windows/queues", each(made(QueueNote)))
 
 
 def bounds(window: Window) -> dict[str, Any]:
