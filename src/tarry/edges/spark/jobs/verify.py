@@ -105,7 +105,7 @@ def run(spark: SparkSession, app: App, args: VerifyArgs) -> VerifySummary:
             pipeline.windows.check(edge, batches[-1].system_id)
         files = [file for batch in batches for file in batch.files]
         accounts = pipeline.manifest.days(lake.root)
-        verified = {} if args.full else _verified(app, lake, accounts)
+        verified = set[date]() if args.full else _verified(app, lake, accounts)
         measured = measure_files(spark, lake, [file for file in files if file.day not in verified])
         measured |= _of_size(spark, lake, [file for file in files if file.day in verified])
         links = [BEGINNING, *(batch.end for batch in batches)]

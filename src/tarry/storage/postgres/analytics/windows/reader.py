@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from itertools import pairwise
 from typing import Any, LiteralString
 
-from psycopg.sql import SQL, Literal
+from psycopg.sql import SQL, Composable, Literal
 
 from tarry.core.analytics.manifest import OtherCluster
 from tarry.core.errors import InvalidState
@@ -166,13 +166,12 @@ class PostgresWindows(Role):
         query = in_schema(columns, schema)
         ranges: list[TableRange] = []
         for low, high in pairwise([None, *cuts, None]):
-            terms = [
-                SQL(f"{key} {sign} {{}}").format(Literal(at))
-                for sign, at in ((">=", low), ("<", high))
-                if at is not None
-            ]
-            where = SQL(" and ").join(terms) if terms else SQL("true")
-            text = SQL(query).format(where=where).as_string(None)
+            terms: list[Composable] = [SQL("true")]
+            if low is not None:
+                terms.append(SQL("{} >= {}").format(SQL(key), Literal(low)))
+            if high is not None:
+                terms.append(SQL("{} < {}").format(SQL(key), Literal(high)))
+            text = SQL(query).format(where=SQL(" and ").join(terms)).as_string(None)
             ranges.append(TableRange(text, low, high))
         return ranges
 
