@@ -299,7 +299,7 @@ def test_ranges_of_keys_are_compared_with_the_events_of_their_own_snapshots(
     assert turns == ["messages", "dead_letters"]
 
 
-def test_a_day_that_was_verified_is_not_read_again_unless_asked_for_and_its_files_must_exist(
+def test_a_day_that_was_verified_is_read_again_only_in_full_and_its_files_must_exist(
     spark: SparkSession, pipeline_app: App, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = pipeline_app.queue("q")

@@ -6,7 +6,7 @@ exist.
 
 Spark's tasks read the live tables in ranges of keys, each in a snapshot of its own, and a range is compared with the events
 that are visible in it: no statement is long, and no table passes through the driver. The digests of a day before today are
-computed once; later runs look whether its files exist with their size, unless all digests are asked for.
+computed once; later runs look whether its files exist with their size, unless all digests are computed again.
 """
 
 # pyright: basic
