@@ -45,7 +45,11 @@ def read(
         register(spark)
         return spark.read.format("tarry").options(**texts).load()
     scan = Scan(table=options.table, columns=options.columns, since=options.since, until=options.until)
-    reads = pipeline_on(options.dsn).windows.reads(scan, None, partitions=options.partitions)
+    windows, cores = pipeline_on(options.dsn).windows, spark.sparkContext.defaultParallelism
+    reads = windows.reads(scan, None, partitions=options.partitions)
+    if options.partitions is None and (odd := sum(len(read.shares) for read in reads) % cores):
+        # As many for each core, so that none of them waits for the last one.
+        reads = windows.reads(scan, None, partitions=sum(len(read.shares) for read in reads) + cores - odd)
     url, properties = _connection(address)
     frames = [
         spark.read.jdbc(url, f"({read.query}) s", predicates=[share.where for share in read.shares], properties=properties)

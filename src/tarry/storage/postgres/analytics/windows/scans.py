@@ -18,7 +18,7 @@ from tarry.storage.postgres.schema_name import in_schema, schema_on
 from tarry.storage.postgres.statement import Row, bind
 
 SLICE_ROWS = 100_000
-SLICE_BYTES = 64 * 2**20
+SLICE_BYTES = 32 * 2**20
 """A slice is fetched as a whole, so both limits bound a task's memory and the duration of its read."""
 _GROUP_BITS = 14
 _BLOCK = 8192
