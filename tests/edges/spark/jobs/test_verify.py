@@ -266,17 +266,17 @@ def test_ranges_of_keys_are_compared_with_the_events_of_their_own_snapshots(
     spark: SparkSession, pipeline_app: App, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Messages come, change and go while verify reads range after range."""
-    from tarry.storage.postgres.analytics.windows import reader
+    from tarry.storage.postgres.analytics.windows import live_tables
 
-    monkeypatch.setattr(reader, "RANGE_ROWS", 4)
+    monkeypatch.setattr(live_tables, "RANGE_ROWS", 4)
     queue = pipeline_app.queue("q")
     pipeline_app.queues.create("q", tarry.QueueSettings(max_attempts=1))
     queue.offer_many([tarry.Message(payload=i, key=f"k{i:02}") for i in range(40)])
     for delivery in queue.try_poll_many(20):
         delivery.nack("dead")
     archive.run(spark, pipeline_app, ArchiveArgs(lake=lake))
-    windows = pipeline_app.pipeline.windows
-    ranges, letters = windows.ranges("messages"), windows.ranges("dead_letters")
+    tables = pipeline_app.pipeline.live_tables
+    ranges, letters = tables.ranges("messages"), tables.ranges("dead_letters")
     assert len(ranges) > 3
     assert len(letters) > 3
     assert (ranges[0].low, ranges[-1].high) == (None, None)

@@ -242,7 +242,7 @@ class _Facts:
         self.count = self.events.count()
         self.live_count, self.dead_count = self._live.count(), self._dead.count()
         without_journal = self._without_journal(app)
-        names = {queue.id: queue.name for queue in app.pipeline.windows.queues()}
+        names = {queue.id: queue.name for queue in app.pipeline.live_tables.queues()}
         self.skipped = tuple(sorted(names[queue] for queue in without_journal if queue in names))
         self.beyond_retention = 0
         journaled = ~F.col("queue_id").isin(*without_journal)
@@ -267,7 +267,7 @@ class _Facts:
         """Queues whose journal is off, or was off for some time."""
         edited = self.events.where(F.col("kind").isin("queue_created", "queue_edited") & (F.col("journal") == "off"))
         once = {row[0] for row in edited.select("queue_id").distinct().collect()}
-        return sorted(once | {queue.id for queue in app.pipeline.windows.queues() if queue.journal == "off"})
+        return sorted(once | {queue.id for queue in app.pipeline.live_tables.queues() if queue.journal == "off"})
 
     def doubled(self) -> list[VerifyProblem]:
         return _rows(state_from_events.doubled(self.events), "events occur more than once", "id {id}, {times} times")
@@ -326,7 +326,7 @@ class _Facts:
 
 def _ranged(spark: SparkSession, app: App, table: str, columns: str) -> tuple[DataFrame, DataFrame]:
     """The rows of a live table, and its ranges with the snapshots in which they were read."""
-    ranges, dsn = app.pipeline.windows.ranges(table), app.pipeline.dsn
+    ranges, dsn = app.pipeline.live_tables.ranges(table), app.pipeline.dsn
     queries = local_frame(spark, [(n, each.query) for n, each in enumerate(ranges)], "n int, query string")
     tasks = min(len(ranges), spark.sparkContext.defaultParallelism) if not is_remote() else len(ranges)
     rows = queries.repartition(tasks, "n").mapInArrow(partial(_fetched, dsn), f"n int, snapshot string, {columns}")

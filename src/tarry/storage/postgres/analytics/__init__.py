@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from tarry.storage.postgres.analytics.rounds.store import PostgresRounds
     from tarry.storage.postgres.analytics.sink.bulk_offer import PostgresSink
     from tarry.storage.postgres.analytics.store import PipelineAnalytics
+    from tarry.storage.postgres.analytics.windows.live_tables import PostgresLiveTables
     from tarry.storage.postgres.analytics.windows.reader import PostgresWindows
 
 _ROLES = {
     "analytics": ("store", "PipelineAnalytics"),
     "anomalies": ("anomalies.store", "PostgresAnomalies"),
+    "live_tables": ("windows.live_tables", "PostgresLiveTables"),
     "manifest": ("archive.manifest", "PostgresManifest"),
     "retention": ("retention.store", "PostgresRetention"),
     "rounds": ("rounds.store", "PostgresRounds"),
@@ -34,6 +36,7 @@ _ROLES = {
 class Pipeline:
     analytics: PipelineAnalytics
     anomalies: PostgresAnomalies
+    live_tables: PostgresLiveTables
     manifest: PostgresManifest
     retention: PostgresRetention
     rounds: PostgresRounds
