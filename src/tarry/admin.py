@@ -129,12 +129,16 @@ def statuses(conn: Connection[Any]) -> list[MigrationStatus]:
 def search_path(conn: Connection[Any]) -> CheckResult:
     """Whether tables that an application creates with this role would land among Tarry's: `"$user"` comes first, so a role
     named tarry has its own schema."""
-    row = conn.execute("select current_schema(), current_user").fetchone()
-    schema, role = row or (None, "")
+    row = conn.execute(
+        "select current_schema(), current_user, (select source from pg_settings where name = 'search_path')"
+    ).fetchone()
+    schema, role, source = row or (None, "", "")
     if schema != schema_on(conn):
         return CheckResult("search path", True, f"new tables are created in {schema or 'no schema'}")
     actual = f"tables that the role {role} creates without a schema are created among those of Tarry"
     hint = f"use a role with another name, or: alter role {role} set search_path = public"
+    if source == "client":
+        hint = "remove the search_path from PGOPTIONS, or from the options of the address: Tarry needs none"
     return CheckResult("search path", True, actual, hint, warning=True)
 
 
@@ -211,7 +215,7 @@ def _schema(conn: Connection[Any], *, is_embedded: bool) -> list[CheckResult]:
     return [CheckResult("migrations", False, ", ".join(f"{status.name} is {status.state}" for status in odd), hint)]
 
 
-_GRANT = "connect as the owner of the schema tarry, or grant its tables and sequences to this role"
+_GRANT = "connect as the owner of Tarry's schema, or grant its tables and sequences to this role"
 _TABLES = ("queue", "message", "dead_letter", "event", "waiter")
 _LACKING: LiteralString = """
     select current_user, has_schema_privilege('tarry', 'create'), array(
@@ -227,7 +231,7 @@ _LACKING: LiteralString = """
 
 def _privileges(conn: Connection[Any]) -> CheckResult:
     """The privileges that offering, polling and settling need."""
-    role, creates, lacking = conn.execute(_LACKING, (list(_TABLES),)).fetchone() or ("", False, ["schema tarry"])
+    role, creates, lacking = conn.execute(_LACKING, (list(_TABLES),)).fetchone() or ("", False, ["the schema"])
     partitions = "also create partitions" if creates else "not create partitions, which the migrating role does"
     return CheckResult(
         "privileges",

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Annotated, Any
 
 from tarry.app import AsyncApp, connect_async
-from tarry.core.errors import InvalidState
+from tarry.core.errors import InvalidInput, InvalidState
 from tarry.core.extras import needs_extra
 from tarry.services.worker.worker import Worker, WorkerSettings
 
@@ -30,6 +30,8 @@ def lifespan(
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     """A lifespan with one app for the server: `connect_async(dsn, **options)`. It creates the queues, and runs the worker
     beside the requests, which is stopped gracefully with the server."""
+    if isinstance(queues, str):
+        raise InvalidInput(f"queues={queues!r} is one text, not a list of names", hint=f"queues=[{queues!r}]")
 
     @asynccontextmanager
     async def connected(api: FastAPI) -> AsyncGenerator[None]:

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Mapping, MutableMapping
+from urllib.parse import quote
 
 from tarry.core.errors import InvalidInput
 
@@ -21,9 +22,10 @@ def worker_parent_from(environ: MutableMapping[str, str] = os.environ) -> int | 
     return None if text is None else int(text)
 
 
-def libpq_dsn(dsn: str, schema: str | None = None) -> str:
+def libpq_dsn(dsn: str, schema: str | None = None, environ: Mapping[str, str] = os.environ) -> str:
     """Without the driver that addresses of SQLAlchemy name: `postgresql+psycopg://…`. The schema of `…?schema=tenant`, or the
-    one given, becomes an option of libpq, so that every program can use the address."""
+    one given, becomes an option of libpq, so that every program can use the address. It replaces those of PGOPTIONS, and so
+    includes them."""
     scheme, separator, rest = dsn.partition("://")
     if scheme in _REDIS:
         return dsn
@@ -37,16 +39,18 @@ def libpq_dsn(dsn: str, schema: str | None = None) -> str:
             f"schema={names[0]!r:.60} cannot be used in this address",
             hint="one schema, up to 40 of a-z, 0-9 and _, not beginning with a digit or pg_; and the address has no options",
         )
-    option = f"options=-ctarry.schema{'%3D' if separator else '='}{names[0]}"
+    options = f"-ctarry.schema={names[0]} {environ.get('PGOPTIONS', '')}".rstrip()
+    quoted = quote(options, safe="") if separator else "'" + re.sub(r"(['\\])", r"\\\1", options) + "'"
+    option = f"options={quoted}"
     if schema is None:
-        return _SCHEMA.sub(option, dsn)
+        return _SCHEMA.sub(lambda _: option, dsn)
     return f"{dsn}{' ' if not separator else '&' if '?' in dsn else '?'}{option}"
 
 
 def dsn_from(environ: Mapping[str, str] = os.environ) -> str | None:
     """The DSN in TARRY_DSN, otherwise an empty DSN if libpq's own variables are set. None: use the embedded database."""
     if dsn := environ.get("TARRY_DSN"):
-        return libpq_dsn(dsn)
+        return libpq_dsn(dsn, environ=environ)
     return "" if any(environ.get(name) for name in ("PGHOST", "PGSERVICE", "PGDATABASE", "PGHOSTADDR")) else None
 
 
@@ -67,7 +71,8 @@ def no_schema_on_redis() -> InvalidInput:
 def listen_dsn_from(dsn: str, environ: Mapping[str, str] = os.environ) -> str | None:
     """TARRY_LISTEN_DSN, the DSN for LISTEN, if `dsn` is the database of the environment."""
     listen_dsn = environ.get("TARRY_LISTEN_DSN")
-    return libpq_dsn(listen_dsn) if listen_dsn and libpq_dsn(dsn) == dsn_from(environ) else None
+    same = libpq_dsn(dsn, environ=environ) == dsn_from(environ)
+    return libpq_dsn(listen_dsn, environ=environ) if listen_dsn and same else None
 
 
 def broker_from(environ: Mapping[str, str] = os.environ) -> tuple[str, str | None]:

@@ -274,6 +274,8 @@ def test_a_role_whose_tables_would_be_created_among_those_of_tarry_is_warned(run
     warned = checks(run("doctor", "--dsn", database, "--json"))["search path"]
     assert (warned["ok"], warned["warning"], "alter role tarry set search_path" in warned["hint"]) == (True, True, True)
     assert "created among those of Tarry" in run("db", "migrate", "--dsn", database).err
+    named = make_conninfo(database, options="-csearch_path=tarry")
+    assert "PGOPTIONS" in checks(run("doctor", "--dsn", named, "--json"))["search path"]["hint"]
     apart = make_conninfo(database, options="-csearch_path=public")
     assert checks(run("doctor", "--dsn", apart, "--json"))["search path"]["warning"] is False
     assert "among" not in run("db", "migrate", "--dsn", apart).err

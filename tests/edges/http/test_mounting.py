@@ -17,8 +17,10 @@ import pytest
 import uvicorn
 from fastapi import FastAPI, HTTPException
 
+import tarry.fastapi
 import tarry.http
 from tarry.app import AsyncApp
+from tarry.core.errors import InvalidInput
 from tarry.core.settings import StoreSettings
 from tarry.edges.http.app import broker_app
 from tarry.edges.http.server import bind
@@ -171,6 +173,11 @@ def test_the_application_ends_soon_with_a_live_stream_and_a_long_poll_under_way(
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+def test_one_text_is_no_list_of_queues() -> None:
+    with pytest.raises(InvalidInput, match=r"queues=\['orders'\]"):
+        tarry.fastapi.lifespan(queues="orders")
 
 
 def test_a_queue_named_like_the_mount_is_only_a_queue(behind: AsyncApp, http_loop: Loop) -> None:

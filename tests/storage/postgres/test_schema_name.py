@@ -7,17 +7,20 @@ import re
 from datetime import timedelta
 from importlib.resources import files
 from pathlib import Path
+from urllib.parse import urlencode
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.sql import SQL, Identifier
 
 import tarry
 from tarry import admin
-from tarry.core.errors import InvalidInput
+from tarry.core.errors import InvalidInput, SchemaMismatch
 from tarry.core.journal.snapshots import ColumnCondition, Operator, Scan
 from tarry.core.settings import StoreSettings
 from tarry.edges.env import libpq_dsn
+from tarry.storage.postgres.connections import connected
 from tarry.storage.postgres.schema_name import in_schema, listen_dsn_of, schema_of
 
 ONLY_NOTIFIED = StoreSettings(scan_every=timedelta(hours=1), listening_scan_every=timedelta(hours=1))
@@ -109,6 +112,18 @@ def test_commands_and_checks_work_on_the_schema_of_the_address(address: str) -> 
         ]
     [migrations] = [check for check in admin.diagnose(address) if check.check == "migrations"]
     assert "pending" in migrations.actual  # of the default schema
+    with pytest.raises(SchemaMismatch, match=r"schema tenant_b lacks .* --dsn '…\?schema=tenant_b'"):
+        tarry.connect(address, schema="tenant_b")
+
+
+def test_options_of_the_environment_apply_beside_the_schema(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGOPTIONS", r"-c search_path=a,\ b -c geqo=off")
+    uri = f"postgresql:///?{urlencode(conninfo_to_dict(address))}"
+    for named in (libpq_dsn(address, "tenant_a"), libpq_dsn(f"{uri}&schema=tenant_a")):
+        assert schema_of(named) == "tenant_a"
+        with connected(named) as conn:
+            shown = "select current_setting('search_path'), current_setting('geqo')"
+            assert conn.execute(shown).fetchone() == ("a, b", "off")
 
 
 @pytest.mark.parametrize("table", ["events", "messages"])

@@ -9,6 +9,7 @@ from tarry.core.errors import SchemaMismatch, UnsafeDatabase
 from tarry.storage.postgres import migrate
 from tarry.storage.postgres._sync.runner import drive
 from tarry.storage.postgres.journal import statements as journal_statements
+from tarry.storage.postgres.schema_name import DEFAULT, schema_on
 
 OLDEST_SERVER = 150_000
 
@@ -81,9 +82,11 @@ def check_schema(conn: Connection[Any]) -> None:
     status = migrate.standing(conn)
     missing = [migration for migration in status.pending if migration.phase == "pre"]
     if missing:
+        schema = schema_on(conn)
+        where, named = ("database", "") if schema == DEFAULT else (f"schema {schema}", f" --dsn '…?schema={schema}'")
         raise SchemaMismatch(
-            f"the database lacks {len(missing)} of Tarry's migrations, the first is {missing[0].name}",
-            hint="run: tarry db migrate   (or tarry.connect(dsn, migrate=True))",
+            f"the {where} lacks {len(missing)} of Tarry's migrations, the first is {missing[0].name}",
+            hint=f"run: tarry db migrate{named}   (or tarry.connect(…, migrate=True))",
         )
     # A newer `pre` migration is compatible: during a rolling deploy this is the version to be replaced.
     if status.left_behind:

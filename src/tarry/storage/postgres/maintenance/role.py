@@ -128,7 +128,7 @@ def vacuum_problems(rows: list[Row]) -> list[VacuumProblem]:
     dead, live, age = rows[0].dead, rows[0].live, rows[0].age
     problems: list[VacuumProblem] = []
     if dead > MOST_DEAD_ROWS and dead > live:
-        state = f"{dead:,} dead rows beside {live:,} live ones in tarry.message"
+        state = f"{dead:,} dead rows beside {live:,} live ones in the table message"
         hint = "check that autovacuum runs, and look for a transaction that was left open"
         problems.append(VacuumProblem("dead rows", state, hint))
     if age is not None and age > LONGEST_SNAPSHOT:
