@@ -51,6 +51,18 @@ class LakeFile:
         return Digest(self.rows, self.checksum)
 
 
+class QueueNames(NamedTuple):
+    """A queue and its names. The archive has the name that it had when an event was archived, and its id, which stays."""
+
+    queue_id: int
+    name: str
+    former: Sequence[str] = ()
+
+    @property
+    def all(self) -> set[str]:
+        return {self.name, *self.former}
+
+
 class ArchivedFile(NamedTuple):
     """A readable file, and the lake that it is in."""
 
@@ -153,12 +165,13 @@ def readable_files(
     *,
     since: date | None = None,
     until: date | None = None,
-    queues: Sequence[str] | None = None,
+    queue: QueueNames | None = None,
 ) -> Generator[LakeFile]:
-    """The files of these days (both included) and queues."""
+    """The files of these days (both included); of a queue, those that may have events of it."""
     for batch in batches:
         if batch.state in READABLE:
             for file in batch.files:
                 inside = (since is None or file.day >= since) and (until is None or file.day <= until)
-                if inside and (queues is None or file.queue in queues):
+                # A file of a deleted queue has events of its successor with the same name as well.
+                if inside and (queue is None or file.queue_id == queue.queue_id or file.queue in queue.all):
                     yield file

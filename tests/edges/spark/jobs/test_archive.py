@@ -78,7 +78,7 @@ def test_files_lie_by_batch_date_and_queue(spark: SparkSession, pipeline_app: Ap
     today = datetime.now(UTC).date().isoformat()
     directories = {path.parent.relative_to(lake).as_posix() for path in Path(lake).rglob("*.parquet")}
     assert directories == {f"events/batch=00000001/date={today}/queue={name}" for name in ("orders", "7")}
-    names = read_events(spark, pipeline_app, lake, queues=["7"]).select("queue").distinct()
+    names = read_events(spark, pipeline_app, lake, queue="7").select("queue").distinct()
     assert rows_of(names) == [("7",)]
 
 

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tarry.app import App
 from tarry.edges.spark.lake.derived import changes
-from tarry.edges.spark.lake.lake import Lake
+from tarry.edges.spark.lake.lake import Lake, currently_named
 from tarry.edges.spark.lake.rounds import DerivedTables, read_open
 from tarry.edges.spark.sizing import local_frame
 from tarry.edges.spark.transforms import facts
@@ -47,11 +47,14 @@ def run(spark: SparkSession, app: App, args: FactsArgs) -> FactsSummary:
     return summary
 
 
-def read_facts(spark: SparkSession, lake: str | None = None) -> DataFrame:
-    """All facts of a lake, including those of live versions and dead letters: for notebooks, reports and detectors."""
+def read_facts(spark: SparkSession, lake: str | None = None, app: App | None = None) -> DataFrame:
+    """All facts of a lake, including those of live versions and dead letters: for notebooks, reports and detectors. With the app,
+    `queue` is the current name of each queue; without it, the name that it had then. `queue_id` never changes.
+    """
     archive = Lake.at(lake)
     still_open, ended = read_open(spark, archive), DerivedTables(archive).facts.read(spark)
     if still_open is None:
         return local_frame(spark, [], facts.FACTS)
     changing = facts.published(still_open)
-    return changing if ended is None else ended.select(*facts.FACTS.names).unionByName(changing)
+    frame = changing if ended is None else ended.select(*facts.FACTS.names).unionByName(changing)
+    return frame if app is None else currently_named(frame, app.pipeline.analytics.queue_names().values())

@@ -102,7 +102,7 @@ def _messages(spark: SparkSession, app: App, lake: Lake, args: ReplayArgs) -> Da
         app,
         lake,
         until=None if args.until is None else (limits.check_instant(args.until) + timedelta(days=1)).date(),
-        queues=None if args.queue is None else [args.queue],
+        queue=args.queue,
     )
     content_type = F.coalesce("content_type", F.lit(_CONTENT_TYPES[args.payload_format]).cast("string"))
     return with_payloads(selected(events, args), events).withColumn("content_type", content_type)

@@ -14,10 +14,11 @@ from typing import Any
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BinaryType, StructField, StructType, TimestampType
 
 from tarry.app import App, default_lake
-from tarry.core.analytics.manifest import Batch, LakeFile, readable_files
+from tarry.core.analytics.manifest import Batch, LakeFile, QueueNames, readable_files
 from tarry.core.errors import InvalidInput, InvalidState
 from tarry.core.journal.snapshots import Digest
 from tarry.edges.spark.schemas import EVENTS
@@ -229,13 +230,26 @@ def read_events(
     *,
     since: date | None = None,
     until: date | None = None,
-    queues: Sequence[str] | None = None,
+    queue: str | None = None,
 ) -> DataFrame:
-    """The archived events of these days (both included, UTC) and queues, with the columns of `EVENTS`."""
+    """The archived events of these days (both included, UTC), with the columns of `EVENTS`, under the current names of their
+    queues. A queue has one history, whatever it was called.
+    """
     archive = lake if isinstance(lake, Lake) else Lake.at(lake)
     batches = app.pipeline.manifest.batches(archive.root)
-    files = readable_files(batches, since=since, until=until, queues=queues)
-    return read_files(spark, archive, [file.path for file in files])
+    names = app.pipeline.analytics.queue_names()
+    only = None if queue is None else names[app.pipeline.analytics.queue_id(queue)]
+    files = list(readable_files(batches, since=since, until=until, queue=only))
+    frame = read_files(spark, archive, [file.path for file in files])
+    renamed = {file.queue_id: names[file.queue_id] for file in files if file.queue_id in names}
+    frame = currently_named(frame, [of for id, of in renamed.items() if of.former])
+    return frame if only is None else frame.where(f"queue_id = {only.queue_id}")
+
+
+def currently_named(frame: DataFrame, queues: Iterable[QueueNames]) -> DataFrame:
+    """The frame with the current names of these queues in its column `queue`."""
+    names = " ".join(f"when {of.queue_id} then '{of.name}'" for of in queues)
+    return frame.withColumn("queue", F.expr(f"case queue_id {names} else queue end")) if names else frame
 
 
 def read_files(spark: SparkSession, lake: Lake, paths: Sequence[str], *, lenient: bool = False) -> DataFrame:

@@ -75,8 +75,6 @@ def selected(events: DataFrame, which: ReplayArgs) -> DataFrame:
     """One row per message: queue, key, version, priority, and the event `id`, which orders them."""
     matching = events.where(F.col("kind").isin(*which.kinds) & F.col("key").isNotNull())
     at, key = F.col("at"), F.col("key")
-    if which.queue is not None:
-        matching = matching.where(F.col("queue") == which.queue)
     if which.since is not None:
         matching = matching.where(at >= F.lit(which.since))
     if which.until is not None:

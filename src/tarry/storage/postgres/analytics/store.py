@@ -5,10 +5,11 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final, LiteralString, TypeVar
 
+from tarry.core.analytics.manifest import QueueNames
 from tarry.core.analytics.metrics import CurrentQueue, ForecastSpan, MetricSpan, Outlook, Planned, Table
 from tarry.storage.postgres.analytics import operations
 from tarry.storage.postgres.analytics.database import Role
-from tarry.storage.postgres.statement import Row, made, value
+from tarry.storage.postgres.statement import Row, each, made, value
 
 R = TypeVar("R")
 
@@ -58,6 +59,17 @@ class PipelineAnalytics(Role):
     def outlook(self, now: datetime, until: datetime) -> Outlook:
         """The load that is known from the live messages."""
         return self._database.fetch("analytics/outlook", _outlook, now=now, until=until)
+
+    def queue_names(self) -> dict[int, QueueNames]:
+        """By queue id, also of deleted queues."""
+        rows = self._database.fetch("analytics/queue_names", each(made(QueueNames)))
+        return {names.queue_id: names for names in rows}
+
+    def queue_id(self, queue: str) -> int:
+        """The queue with this name, or the last one that had it. Raises UnknownQueue."""
+        id = self._database.query(lambda: operations.queue_id(queue))
+        assert id is not None
+        return id
 
     def _rows(
         self, queue: str | None, verb: LiteralString, decode: Callable[[Row], R], params: Mapping[str, object]

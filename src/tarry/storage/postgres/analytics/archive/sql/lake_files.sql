@@ -7,5 +7,6 @@ from (
 cross join lateral jsonb_to_recordset(b.files)
     as f (path text, day date, queue_id int, queue text, rows bigint, checksum numeric, bytes bigint)
 where (%(since)s::date is null or f.day >= %(since)s) and (%(until)s::date is null or f.day <= %(until)s)
-  and (%(queue)s::text is null or f.queue = %(queue)s)
+  -- By id: a file has the name that the queue had when it was written.
+  and (%(queue)s::text is null or f.queue_id = any (array(select id from tarry.queue where name = %(queue)s)))
 order by f.day desc, f.queue, f.path limit %(limit)s::int
