@@ -45,14 +45,15 @@ PYTHON_PATH = os.pathsep.join([str(Path(__file__).parents[2]), str(Path(__file__
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one session of this test process. Starting it takes seconds, so no test makes another."""
-    from tarry.edges.spark.session import session
+    from tarry.edges.spark.session import keep_for_jobs, session
 
     directory = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([PYTHON_PATH, os.environ.get("PYTHONPATH", "")]))
         patch.setenv("SPARK_LOCAL_DIRS", str(directory))
         made = session(MASTER, {**CONFIG, "spark.sql.warehouse.dir": str(directory / "warehouse")})
-        yield made
+        # A child for each of hundreds of jobs would take a minute; test_session.py has one.
+        yield keep_for_jobs(made)
         made.stop()
 
 

@@ -10,9 +10,12 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tarry.edges.spark import session
 from tarry.edges.spark.session import JavaMissing, java_home, master_for
+from tarry.edges.spark.sizing import sized_for
+from tarry.edges.spark.source.reader import register
 
 ROOT = Path(__file__).parents[3]
 TINY_JOB = """
@@ -138,3 +141,26 @@ def test_pyspark_missing_is_one_sentence_too(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(session.TarryError, match="the data pipeline needs pyspark") as missing:
         session.session()
     assert missing.value.hint == "pip install 'tarry[spark]'"
+
+
+def test_a_job_has_a_session_of_its_own_and_leaves_that_of_its_caller_alone(spark: SparkSession) -> None:
+    theirs = spark.newSession()
+    theirs.conf.set("spark.sql.session.timeZone", "America/New_York")
+    before = dict(theirs.conf.getAll)
+
+    @session.own_session
+    def outer(spark: SparkSession) -> tuple[SparkSession, SparkSession]:
+        register(spark)
+        with sized_for(spark, 1):
+            assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+            assert dict(theirs.conf.getAll) == before, "also while it runs"
+        return spark, inner(spark)
+
+    @session.own_session
+    def inner(spark: SparkSession) -> SparkSession:
+        return spark
+
+    own, nested = outer(theirs)
+    assert own is nested, "a job that runs another one shares it"
+    assert dict(theirs.conf.getAll) == before
+    assert own.sparkContext is theirs.sparkContext

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from tarry.core.errors import TarryError
 from tarry.core.extras import needs_extra
@@ -19,20 +20,30 @@ from tarry.core.extras import needs_extra
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 OLDEST_JAVA = 17
 
-_DEFAULTS = {
-    "spark.app.name": "tarry",
+_OWN = "spark.tarry.own"
+"""Marks sessions that no one but a job uses."""
+_SQL_DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.ui.showConsoleProgress": "false",
-    # It makes three more JVM calls for every column that a transformation names, only to add a line number to errors.
-    "spark.python.sql.dataFrameDebugging.enabled": "false",
     # A percentile keeps the values of its group on the heap, outside of Spark's memory accounting. With more than 16
     # groups (Spark's default is 128) Spark sorts the rows first and processes one group after the other.
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "16",
+    # A DSN may have a password: not in plans, in logs or in the UI. Spark's own pattern is "(?i)url".
+    "spark.sql.redaction.options.regex": "(?i)url|dsn",
+}
+_DEFAULTS = {
+    **_SQL_DEFAULTS,
+    "spark.app.name": "tarry",
+    "spark.ui.showConsoleProgress": "false",
+    # It makes three more JVM calls for every column that a transformation names, only to add a line number to errors.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 # Only if this module chooses the master: a cluster knows its own size.
 _LAPTOP = {
@@ -93,6 +104,31 @@ def session(master: str | None = None, config: Mapping[str, str] | None = None) 
     spark = builder.getOrCreate()
     if "SPARK_REMOTE" not in os.environ:  # a Connect server has its own log level, and no context
         spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def own_session(run: Callable[Concatenate[SparkSession, P], R]) -> Callable[Concatenate[SparkSession, P], R]:
+    """A job in a child of the caller's session: it shares executors and cache, and its configuration is its own."""
+
+    @functools.wraps(run)
+    def wrapped(spark: SparkSession, *args: P.args, **kwargs: P.kwargs) -> R:
+        if spark.conf.get(_OWN, None) is not None:
+            return run(spark, *args, **kwargs)
+        child = spark.newSession()
+        for name, value in {**_SQL_DEFAULTS, _OWN: "true"}.items():
+            child.conf.set(name, value)
+        try:
+            return run(child, *args, **kwargs)
+        finally:
+            if hasattr(child, "client"):  # of Spark Connect, where it is a session of the server
+                child.stop()
+
+    return wrapped
+
+
+def keep_for_jobs(spark: SparkSession) -> SparkSession:
+    """Let jobs use this session itself, for a process that runs nothing else in it."""
+    spark.conf.set(_OWN, "true")
     return spark
 
 

@@ -30,6 +30,7 @@ from tarry.edges.spark.lake.lake import Lake, own_lake
 from tarry.edges.spark.lake.rounds import DerivedTables
 from tarry.edges.spark.lake.tables import LakeTable, TableFile
 from tarry.edges.spark.schemas import EVENTS
+from tarry.edges.spark.session import own_session
 from tarry.edges.spark.sizing import FrameLayout, Keep, local_frame, sized_for
 from tarry.edges.spark.transforms import consumers, facts, metrics
 from tarry.edges.spark.transforms import history as tracing
@@ -88,6 +89,7 @@ class AnomaliesSummary:
         return f"anomalies: {total} on {span}, {self.raised} of them new{muted}"
 
 
+@own_session
 def run(spark: SparkSession, app: App, args: AnomaliesArgs) -> AnomaliesSummary:
     lake = own_lake(spark, app, args.lake)
     rounds.advance(spark, app, lake)

@@ -15,6 +15,7 @@ from tarry.core.errors import InvalidInput
 from tarry.edges.spark.jobs.archive import check_equal, clear
 from tarry.edges.spark.lake import delta
 from tarry.edges.spark.lake.lake import measure_batch, own_lake, read_files, write_batch
+from tarry.edges.spark.session import own_session
 
 JOB = "compact"
 FIRST_TIER = 512
@@ -63,6 +64,7 @@ class CompactSummary:
         )
 
 
+@own_session
 def run(spark: SparkSession, app: App, args: CompactArgs) -> CompactSummary:
     lake = own_lake(spark, app, args.lake)
     pipeline = app.pipeline

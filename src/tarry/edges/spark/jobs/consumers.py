@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from tarry.app import App
 from tarry.core.analytics.metrics import Table
 from tarry.edges.spark.lake.derived import changes
+from tarry.edges.spark.session import own_session
 from tarry.edges.spark.transforms.consumers import HOURS
 
 JOB = "consumers"
@@ -39,6 +40,7 @@ class ConsumersSummary:
         )
 
 
+@own_session
 def run(spark: SparkSession, app: App, args: ConsumersArgs) -> ConsumersSummary:
     """Bring the consumer statistics up to date with the archive."""
     with changes(spark, app, args.lake, JOB) as changed:

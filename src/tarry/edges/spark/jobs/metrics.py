@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from tarry.app import App
 from tarry.core.analytics.metrics import Table
 from tarry.edges.spark.lake.derived import changes
+from tarry.edges.spark.session import own_session
 from tarry.edges.spark.transforms.metrics import COUNTED, PERCENTILES
 
 JOB = "metrics"
@@ -35,6 +36,7 @@ class MetricsSummary:
         return f"metrics: {self.minutes:,} minutes of queues on {len(self.days)} days, {self.changed:,} of them changed"
 
 
+@own_session
 def run(spark: SparkSession, app: App, args: MetricsArgs) -> MetricsSummary:
     """Bring the metrics up to date with the archive."""
     with changes(spark, app, args.lake, JOB) as changed:

@@ -21,6 +21,7 @@ from tarry.core.analytics.bulk_offer import SinkWrite
 from tarry.core.codecs import BYTES, TEXT
 from tarry.core.errors import InvalidState
 from tarry.edges.spark.lake.lake import Lake, read_events
+from tarry.edges.spark.session import own_session
 from tarry.edges.spark.sink import writer as sink
 from tarry.edges.spark.sink.options import PayloadFormat
 from tarry.edges.spark.sizing import on_disk
@@ -66,6 +67,7 @@ def write_id_of(args: ReplayArgs) -> str:
     return "replay/" + hashlib.sha256(json.dumps(arguments, sort_keys=True, default=str).encode()).hexdigest()[:24]
 
 
+@own_session
 def run(spark: SparkSession, app: App, args: ReplayArgs) -> ReplaySummary:
     lake = Lake.at(args.lake)
     name = write_id_of(args)

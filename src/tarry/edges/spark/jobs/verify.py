@@ -30,6 +30,7 @@ from tarry.core.analytics.manifest import ArchivedDay, Batch, LakeFile, by_day
 from tarry.core.journal.snapshots import BEGINNING, Digest, Slice, SnapshotBound, TableRange, Window
 from tarry.edges.spark.lake.lake import Lake, measure_files, read_files
 from tarry.edges.spark.schemas import struct
+from tarry.edges.spark.session import own_session
 from tarry.edges.spark.sizing import ON_DISK, local_frame
 from tarry.edges.spark.source.reader import register
 from tarry.edges.spark.transforms import state_from_events
@@ -95,6 +96,7 @@ class VerifySummary:
         )
 
 
+@own_session
 def run(spark: SparkSession, app: App, args: VerifyArgs) -> VerifySummary:
     lake = Lake.at(args.lake)
     pipeline = app.pipeline
