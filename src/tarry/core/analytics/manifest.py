@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -31,6 +31,8 @@ class BatchState(StrEnum):
     """Its rows are now in a compaction."""
 
 
+GRACE = timedelta(hours=1)
+"""How long the files of a replaced batch stay, for readers that read the manifest before the replacement."""
 READABLE = frozenset({BatchState.DURABLE, BatchState.PRUNED})
 
 
@@ -116,6 +118,18 @@ class ArchivedDay:
     pruned: Digest
     retired: Digest
     """Removed from the lake by retention."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgottenKey:
+    """What PostgreSQL had of a key, and has no longer unless it is live or dead."""
+
+    live: int
+    dead: int
+    events: int
+    anomalies: int
+    left_over: int
+    """Events that are not archived yet, and stay."""
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from tarry.app import App
 from tarry.core.analytics.manifest import BatchState
 from tarry.core.errors import InvalidState
 from tarry.core.rollups.model import WIDTHS, RollupWindow
-from tarry.edges.spark.jobs import archive, compact, prune, verify
+from tarry.edges.spark.jobs import archive, compact, facts, prune, verify
 from tarry.edges.spark.jobs.archive import ArchiveArgs
 from tarry.edges.spark.jobs.compact import CompactArgs
 from tarry.edges.spark.jobs.prune import PruneArgs
@@ -319,15 +319,21 @@ def test_runs_of_long_ago_are_forgotten_except_for_the_last_that_came_through(sc
 def test_retention_takes_old_days_of_one_queue_from_the_lake(scene: Scene) -> None:
     scene.live_through(LONG_AGO, partition=False)
     scene.app.queues.create("forever", tarry.QueueSettings(retention_for=timedelta(days=365)))
-    scene.app.queue("forever").offer("a", 1)
+    forever = scene.app.queue("forever")
+    forever.offer("a", 1)
+    for delivery in forever.try_poll_many(1):
+        delivery.ack()
     scene.live_through(YESTERDAY)
     scene.archived()
+    facts.run(scene.spark, scene.app, facts.FactsArgs(lake=scene.lake))
     scene.pruned()
     rows = scene.lake_rows()
     assert scene.pruned().retired_rows == 0, "only on request"
     summary = scene.pruned(retention=True)
     assert (summary.retired_files, summary.retired_rows) == (1, 21)
-    assert "retention took 21 events" in summary.line()
+    assert "retention took 21 events and 5 facts" in summary.line()
+    kept = facts.read_facts(scene.spark, scene.lake).where("date is not null").groupBy("queue", "date").count()
+    assert sorted(rows_of(kept)) == [("forever", LONG_AGO, 1), ("q", YESTERDAY, 5)]
     assert len(scene.lake_rows()) == len(rows) - 21
     verified = verify.run(scene.spark, scene.app, VerifyArgs(lake=scene.lake))
     assert (verified.problems, verified.beyond_retention) == ((), 5)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from tarry.edges.cli.context import CommandSession, command
 from tarry.edges.cli.exit_codes import ExitCode, Usage
 from tarry.edges.cli.help import argument, option
-from tarry.edges.cli.options import DryRun, Lake, Master, instant_of, one_of, parsed
+from tarry.edges.cli.options import DryRun, Lake, Master, Yes, instant_of, one_of, parsed
 from tarry.edges.cli.output.printer import Cell
 from tarry.edges.cli.pipeline.jobs import arguments, chosen, load, registry_of, run_jobs
 from tarry.edges.cli.pipeline.spark import progress_bar, spark_for
@@ -140,6 +140,39 @@ def prune(
     older than the retention of their queue and no longer in the journal are deleted from the lake for good.
     """
     return run_jobs(cli, {"prune": {"lake": lake, "retention": retention}}, master)
+
+
+@command(
+    "pipeline forget",
+    "tarry pipeline forget orders order-17",
+    "tarry pipeline forget orders order-17 --yes",
+    audited=True,
+)
+def forget(
+    cli: CommandSession,
+    queue: Annotated[str, argument("QUEUE", "The queue of the key, by its current or a former name.")],
+    key: Annotated[str, argument("KEY", "The key to erase.")],
+    yes: Yes = False,
+    master: Master = None,
+) -> None:
+    """Erase the history of a key.
+
+    From the journal, from every lake with all its tables and earlier versions, and from published anomalies. Counts and
+    percentiles stay. Refused while the message is live or dead. After an interruption, run it again. The audit has a hash of
+    the key.
+    """
+    from tarry.wire.base import data_of
+
+    module = load("forget")
+    cli.audit_also(key=f"sha256 {module.hash_of(key)}")
+    cli.confirm(f"Erase the history of {key!r:.80} in {queue}, for good?", yes=yes)
+    with cli.open() as app, spark_for(cli, master) as spark, progress_bar(cli, spark, "forget"):
+        summary = module.run(spark, app, arguments(module, {"queue": queue, "key": key}))
+        cli.audit_also(journal=str(summary.journal), archived=str(summary.archived))
+    if cli.printer.for_people:
+        cli.printer.lines([str(summary.line())])
+    else:
+        cli.printer.record("tarry.pipeline.forget/1", data_of(summary), ())
 
 
 @dataclass(frozen=True)

@@ -7,16 +7,17 @@ under another number; files of the dead batch are not part of the lake.
 
 import json
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 
 from pyspark.sql import SparkSession
 
 from tarry.app import App
-from tarry.core.analytics.manifest import ArchiveDamaged, Batch, by_day
+from tarry.core.analytics.manifest import GRACE, ArchiveDamaged, Batch, by_day
 from tarry.core.errors import InvalidInput
 from tarry.core.journal.snapshots import BEGINNING, Digest, SnapshotBound, Window
 from tarry.edges.spark.lake import delta
 from tarry.edges.spark.lake.lake import Lake, measure_batch, own_lake, write_batch
+from tarry.edges.spark.session import own_session
 from tarry.edges.spark.source.reader import register
 
 JOB = "archive"
@@ -56,6 +57,7 @@ class ArchiveSummary:
         )
 
 
+@own_session
 def run(spark: SparkSession, app: App, args: ArchiveArgs) -> ArchiveSummary:
     """Archive all events committed until now."""
     lake = own_lake(spark, app, args.lake)
@@ -96,9 +98,9 @@ def run(spark: SparkSession, app: App, args: ArchiveArgs) -> ArchiveSummary:
     return summary
 
 
-def clear(spark: SparkSession, app: App, lake: Lake) -> int:
-    """Delete the files of batches that are no longer part of the lake."""
-    left = app.pipeline.manifest.uncleared(lake.root)
+def clear(spark: SparkSession, app: App, lake: Lake, grace: timedelta = GRACE) -> int:
+    """Delete the files of batches that are no longer part of the lake, for so long."""
+    left = app.pipeline.manifest.uncleared(lake.root, grace)
     if left:
         delta.publish(lake, app.pipeline.manifest.batches(lake.root))
     for batch in left:

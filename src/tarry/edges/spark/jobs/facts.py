@@ -10,6 +10,7 @@ from tarry.app import App
 from tarry.edges.spark.lake.derived import changes
 from tarry.edges.spark.lake.lake import Lake, currently_named
 from tarry.edges.spark.lake.rounds import DerivedTables, read_open
+from tarry.edges.spark.session import own_session
 from tarry.edges.spark.sizing import local_frame
 from tarry.edges.spark.transforms import facts
 
@@ -34,6 +35,7 @@ class FactsSummary:
         return f"facts: {self.ended:,} versions ended, on {len(self.days)} days"
 
 
+@own_session
 def run(spark: SparkSession, app: App, args: FactsArgs) -> FactsSummary:
     """Bring the facts up to date with the archive."""
     with changes(spark, app, args.lake, JOB) as changed:
@@ -48,8 +50,8 @@ def run(spark: SparkSession, app: App, args: FactsArgs) -> FactsSummary:
 
 
 def read_facts(spark: SparkSession, lake: str | None = None, app: App | None = None) -> DataFrame:
-    """All facts of a lake, including those of live versions and dead letters: for notebooks, reports and detectors. With the app,
-    `queue` is the current name of each queue; without it, the name that it had then. `queue_id` never changes.
+    """All facts of a lake, including those of live versions and dead letters: for notebooks, reports and detectors. With the
+    app, `queue` is the current name of each queue; without it, the name that it had then. `queue_id` never changes.
     """
     archive = Lake.at(lake)
     still_open, ended = read_open(spark, archive), DerivedTables(archive).facts.read(spark)

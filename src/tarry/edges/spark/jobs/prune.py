@@ -18,6 +18,8 @@ from tarry.core.analytics.manifest import Batch, LakeFile, LakeHead
 from tarry.core.journal.snapshots import Digest
 from tarry.edges.spark.lake import delta
 from tarry.edges.spark.lake.lake import Lake, measure_files, own_lake
+from tarry.edges.spark.lake.rounds import DerivedTables
+from tarry.edges.spark.session import own_session
 
 JOB = "prune"
 _TRIES = 10
@@ -46,14 +48,17 @@ class PruneSummary:
     """Days that could not be dropped, and why."""
     retired_files: int
     retired_rows: int
+    retired_facts: int
 
     def line(self) -> str:
         gone = f"{len(self.days)} days with {self.rows:,} events left the journal" if self.days else "no day could go"
         kept = f"; {len(self.kept)} stay, {self.kept[0].day} because {self.kept[0].why}" if self.kept else ""
-        retired = f"; retention took {self.retired_rows:,} events from the lake" if self.retired_files else ""
+        taken = f"{self.retired_rows:,} events and {self.retired_facts:,} facts"
+        retired = f"; retention took {taken} from the lake" if self.retired_files or self.retired_facts else ""
         return f"prune: {gone}{kept}{retired}"
 
 
+@own_session
 def run(spark: SparkSession, app: App, args: PruneArgs) -> PruneSummary:
     lake = own_lake(spark, app, args.lake)
     pipeline = app.pipeline
@@ -77,6 +82,7 @@ def run(spark: SparkSession, app: App, args: PruneArgs) -> PruneSummary:
                 kept.append(Kept(day=day, why=why))
         pipeline.retention.mark_pruned()
         retired = _retired(spark, app, lake) if args.retention else []
+        facts = _old_facts(spark, app, lake, noted.id) if args.retention else 0
         summary = PruneSummary(
             lake=lake.root,
             days=tuple(gone),
@@ -84,8 +90,14 @@ def run(spark: SparkSession, app: App, args: PruneArgs) -> PruneSummary:
             kept=tuple(kept),
             retired_files=len(retired),
             retired_rows=sum(file.rows for file in retired),
+            retired_facts=facts,
         )
-        noted.summary = {"days": len(gone), "rows": summary.rows, "retired_rows": summary.retired_rows}
+        noted.summary = {
+            "days": len(gone),
+            "rows": summary.rows,
+            "retired_rows": summary.retired_rows,
+            "retired_facts": facts,
+        }
     return summary
 
 
@@ -146,3 +158,18 @@ def _retired(spark: SparkSession, app: App, lake: Lake) -> list[LakeFile]:
     # line.
     lake.sweep_files(spark, app.pipeline.manifest.batches(lake.root))
     return [file for files in taken.values() for file in files]
+
+
+def _old_facts(spark: SparkSession, app: App, lake: Lake, run: int) -> int:
+    """Remove the facts of versions that ended before the retention of their queue. Counts and percentiles stay."""
+    table, first_days = DerivedTables(lake).facts, app.pipeline.retention.first_days()
+    newest = max(first_days.values(), default=date.min)
+    if not any(file.date is not None and file.date < newest for file in table.files()):
+        return 0
+    with app.pipeline.manifest.excluding(f"rounds {lake.root}"):
+        if app.pipeline.rounds.planned(lake.root) is not None:
+            return (
+                0  # a round died: the next one completes it under its number, which a commit of this run would exceed
+            )
+        expired = (f"(queue_id = {id} and date < date '{day}')" for id, day in sorted(first_days.items()))
+        return table.erase(spark, " or ".join(expired), run, before=newest)

@@ -304,6 +304,14 @@ def inside(directory: str, uri: str) -> str:
     return f"{directory}/{uri.rpartition(f'/{directory}/')[2]}"
 
 
+def measure_rows(spark: SparkSession, lake: Lake, files: Sequence[LakeFile], condition: str) -> tuple[LakeFile, ...]:
+    """The parts of these files that fit a condition, where there are any."""
+    if not files:
+        return ()
+    frame = spark.read.schema(FILE).parquet(*(lake.uri(file.path) for file in files))
+    return _measured(frame.where(condition), "events").files
+
+
 def _measured(frame: DataFrame, directory: str) -> Measured:
     located = frame.select("*", "_metadata.file_path", "_metadata.file_size")
     pieces = query(sql("digest", hash=event_hash()), files=located)

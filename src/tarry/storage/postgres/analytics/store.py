@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Final, LiteralString, TypeVar
+from typing import Final, LiteralString, TypeVar, cast
 
 from tarry.core.analytics.manifest import QueueNames
 from tarry.core.analytics.metrics import CurrentQueue, ForecastSpan, MetricSpan, Outlook, Planned, Table
@@ -67,9 +67,7 @@ class PipelineAnalytics(Role):
 
     def queue_id(self, queue: str) -> int:
         """The queue with this name, or the last one that had it. Raises UnknownQueue."""
-        id = self._database.query(lambda: operations.queue_id(queue))
-        assert id is not None
-        return id
+        return cast(int, self._database.query(lambda: operations.queue_id(queue)))
 
     def _rows(
         self, queue: str | None, verb: LiteralString, decode: Callable[[Row], R], params: Mapping[str, object]

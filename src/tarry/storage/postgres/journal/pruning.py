@@ -69,10 +69,7 @@ def drop_overflow(day: date, edges: Sequence[SnapshotBound]) -> Op[int]:
     params = {
         "day": day,
         **_span(day),
-        "snapshots": [edge.snapshot for edge in edges],
-        "bases": [edge.base for edge in edges],
-        "xids": [edge.mark.xid if edge.mark else None for edge in edges],
-        "ids": [edge.mark.id if edge.mark else None for edge in edges],
+        **edge_params(edges),
         "limit": _OVERFLOW_ROWS,
     }
     total = 0
@@ -81,6 +78,15 @@ def drop_overflow(day: date, edges: Sequence[SnapshotBound]) -> Op[int]:
         total += deleted
         if deleted < _OVERFLOW_ROWS:
             return total
+
+
+def edge_params(edges: Sequence[SnapshotBound]) -> dict[str, Any]:
+    return {
+        "snapshots": [edge.snapshot for edge in edges],
+        "bases": [edge.base for edge in edges],
+        "xids": [edge.mark.xid if edge.mark else None for edge in edges],
+        "ids": [edge.mark.id if edge.mark else None for edge in edges],
+    }
 
 
 def _span(day: date) -> dict[str, Any]:

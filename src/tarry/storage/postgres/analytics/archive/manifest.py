@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from datetime import date, datetime, timedelta
 from typing import Any
@@ -11,7 +11,17 @@ import psycopg
 from psycopg import Connection
 from psycopg.types.json import Jsonb
 
-from tarry.core.analytics.manifest import READABLE, ArchivedDay, Batch, BatchState, LakeFile, PastRun, Run, by_day
+from tarry.core.analytics.manifest import (
+    GRACE,
+    READABLE,
+    ArchivedDay,
+    Batch,
+    BatchState,
+    LakeFile,
+    PastRun,
+    Run,
+    by_day,
+)
 from tarry.core.errors import InvalidState, StoreUnavailable
 from tarry.core.journal.snapshots import BEGINNING, Digest, SnapshotBound, Window
 from tarry.storage.postgres._sync.runner import drive
@@ -20,8 +30,6 @@ from tarry.storage.postgres.analytics.operations import archived_day, last_run, 
 from tarry.storage.postgres.statement import Op, Row, bind, each, first, only_row, value
 
 _ERROR_LENGTH = 2_000
-GRACE = timedelta(hours=1)
-"""How long the files of a replaced batch stay, for readers that read the manifest before the replacement."""
 
 
 class PostgresManifest(Role):
@@ -39,6 +47,14 @@ class PostgresManifest(Role):
                 self._end(run, "failed", f"{type(error).__name__}: {error}"[:_ERROR_LENGTH])
                 raise
             self._end(run, "done", None)
+
+    @contextmanager
+    def excluding(self, *locks: str) -> Generator[None]:
+        """Hold these locks of jobs. Raises while one is held elsewhere."""
+        with ExitStack() as stack:
+            for name in locks:
+                stack.enter_context(job_lock(self._database, name))
+            yield
 
     def last_run(self, job: str, lake: str | None = None) -> PastRun | None:
         """The last completed run; on this lake, if given."""
@@ -114,9 +130,9 @@ class PostgresManifest(Role):
             raise overtaken(planned.lake)
         return completed
 
-    def uncleared(self, lake: str) -> list[Batch]:
+    def uncleared(self, lake: str, grace: timedelta = GRACE) -> list[Batch]:
         """Abandoned batches, and replaced ones past their grace period, whose files may still exist."""
-        return self._database.fetch("analytics/archive/uncleared", each(batch), lake=lake, grace=GRACE)
+        return self._database.fetch("analytics/archive/uncleared", each(batch), lake=lake, grace=grace)
 
     def mark_cleared(self, numbers: Sequence[int]) -> None:
         self._database.write("analytics/archive/cleared", batches=list(numbers))

@@ -3,17 +3,18 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import date
+from types import MappingProxyType
 
 import psycopg
 from psycopg.types.json import Jsonb
 
-from tarry.core.analytics.manifest import Batch, BatchState, LakeFile, LakeHead, by_day
+from tarry.core.analytics.manifest import Batch, BatchState, ForgottenKey, LakeFile, LakeHead, by_day
 from tarry.core.errors import InvalidState
-from tarry.core.journal.snapshots import SnapshotBound
+from tarry.core.journal.snapshots import Digest, SnapshotBound
 from tarry.storage.postgres.analytics.archive.manifest import batch, day_by_queue, file_params, job_lock, overtaken
 from tarry.storage.postgres.analytics.database import Role
 from tarry.storage.postgres.journal import pruning
-from tarry.storage.postgres.statement import Op, Row, bind, each, value
+from tarry.storage.postgres.statement import Op, Row, bind, each, only_row, value
 
 
 class PostgresRetention(Role):
@@ -36,8 +37,16 @@ class PostgresRetention(Role):
             ) from None
         return planned
 
-    def replace(self, compaction: Batch, parts: Sequence[Batch], files: Sequence[LakeFile]) -> Batch:
-        """Atomically make the compaction readable instead of its parts. Raises if one of them is gone."""
+    def replace(
+        self,
+        compaction: Batch,
+        parts: Sequence[Batch],
+        files: Sequence[LakeFile],
+        retired: Mapping[date, Digest] = MappingProxyType({}),
+    ) -> Batch:
+        """Atomically make the compaction readable instead of its parts. Raises if one of them is gone. `retired`: what the
+        parts have and the files have not, by day.
+        """
         is_pruned = all(part.state is BatchState.PRUNED for part in parts)
         params = {
             "batch": compaction.number,
@@ -53,6 +62,8 @@ class PostgresRetention(Role):
             completed = yield from bind("analytics/retention/compacted", each(batch), **params).run()
             if not completed or replaced != len(parts):
                 raise overtaken(compaction.lake)
+            for day, digest in retired.items():
+                yield from bind("analytics/retention/retire_day", lake=compaction.lake, day=day, **asdict(digest)).run()
             return completed[0]
 
         return self._database.transact(op())
@@ -118,6 +129,17 @@ class PostgresRetention(Role):
                 yield from bind("analytics/retention/retire_horizon", lake=lake, queue=queue, before=before).run()
 
         self._database.transact(op())
+
+    def forget(self, queue_id: int, key: str) -> ForgottenKey:
+        """Delete the archived events of a key from the journal, unless it is live or dead, and the anomalies about it."""
+
+        def op() -> Op[ForgottenKey]:
+            heads = yield from pruning.lakes().run()
+            edges = pruning.edge_params([head.edge for head in heads])
+            forget = bind("analytics/retention/forget", only_row, queue=queue_id, key=key, **edges)
+            return ForgottenKey(**(yield from forget.run())._asdict())
+
+        return self._database.transact(op())
 
     def begin_lake(self, lake: str) -> None:
         """Record that the history of a new lake is incomplete if the journal was pruned before."""
