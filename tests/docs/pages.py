@@ -11,7 +11,10 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 INDEX = DOCS / "README.md"
 SPARK_PAGE = DOCS / "reference" / "spark.md"
-"""Its examples want a session, so tests/edges/spark runs them, which has one."""
+TUTORIAL = DOCS / "tutorial" / "first-pipeline.md"
+SIMULATE = DOCS / "howto" / "simulate-a-queue.md"
+SPARK_PAGES = (SPARK_PAGE, TUTORIAL, SIMULATE)
+"""Their examples want a session, so tests/edges/spark runs them, which has one."""
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 
 _FENCE = re.compile(r"```(?P<language>[a-z]*)\s*")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 from collections.abc import Iterator
@@ -9,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import PAGES, SPARK_PAGE, blocks, named
+from tests.docs.pages import PAGES, SPARK_PAGES, blocks, named
 from tests.docs.running import Reader
 from tests.kit.directories import new_directory
 
 RUN = ("python", "sql", "console")
-RUN_HERE = [page for page in PAGES if page != SPARK_PAGE and any(block.language in RUN for block in blocks(page))]
+RUN_HERE = [page for page in PAGES if page not in SPARK_PAGES and any(block.language in RUN for block in blocks(page))]
 
 
 @pytest.fixture
@@ -43,3 +44,10 @@ def test_the_examples_of_a_page_work_as_documented(
 def test_a_block_that_is_not_run_has_a_reason() -> None:
     skipped = [(named(path), block) for path in PAGES for block in blocks(path) if block.not_run is not None]
     assert [f"{page}:{block.line}" for page, block in skipped if len(block.not_run or "") < 10] == []
+
+
+def test_python_that_is_not_run_is_python_at_least() -> None:
+    for path in PAGES:
+        for block in blocks(path):
+            if block.language == "python" and block.not_run is not None:
+                compile("\n" * (block.line - 1) + block.text, str(path), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)

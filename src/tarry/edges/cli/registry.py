@@ -38,7 +38,9 @@ ENTRIES = {
     "sweeper": _entry("Run maintenance: expired leases, redrives, partitions.", "services"),
     "cron": _entry("List, add, change, trigger and explain schedules.", "cron", "cron_file", "cron_preview"),
     "calendar": _entry("Show what is due, hour by hour.", "calendar"),
-    "pipeline": _entry("Archive, measure and watch queues with Spark.", "pipeline", "pipeline_report"),
+    "pipeline": _entry(
+        "Archive, measure and watch queues with Spark.", "pipeline", "pipeline_report", "pipeline_simulate"
+    ),
     "verify": _entry("Compare archive, journal and live messages.", "pipeline"),
     "anomaly": _entry("List, acknowledge and mute anomalies.", "anomaly"),
     "grafana": _entry("Print a Grafana dashboard and Prometheus alert rules.", "grafana"),

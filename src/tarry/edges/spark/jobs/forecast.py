@@ -23,13 +23,16 @@ from tarry.edges.spark.jobs import metrics
 from tarry.edges.spark.lake.derived import Rows
 from tarry.edges.spark.lake.lake import Lake, own_lake
 from tarry.edges.spark.lake.tables import LakeTable
+from tarry.edges.spark.session import own_session
 from tarry.edges.spark.sizing import local_frame, on_disk, sized_for
-from tarry.edges.spark.transforms.forecast import capacities, forecast, verdicts, with_load
+from tarry.edges.spark.transforms.forecast import calibrated, capacities, forecast, verdicts, with_load
 from tarry.edges.spark.transforms.query import dated
 
 JOB = "forecast"
 TABLE = "forecast"
 MINUTE = timedelta(minutes=1)
+SEEN_FOR = timedelta(hours=1)
+"""How far back to look for workers: they come and go."""
 _LONGEST = timedelta(days=60)
 _SERVED = ("queue_id", "queue", "minute", "planned", "retries", "backlog", "lag_s", "saturated")
 
@@ -66,6 +69,7 @@ class ForecastSummary:
         return f"forecast: {self.planned:,} messages planned in {self.queues} queues{behind}"
 
 
+@own_session
 def run(spark: SparkSession, app: App, args: ForecastArgs) -> ForecastSummary:
     """Compute the forecast as of now and replace the published one."""
     lake = own_lake(spark, app, args.lake)
@@ -123,13 +127,19 @@ def _schedules(
 
 
 def _capacity(spark: SparkSession, lake: Lake, now: datetime, over: timedelta) -> DataFrame:
-    """Capacity per queue from the metrics of the lake; empty if there are none."""
+    """Capacity per queue from the metrics of the lake and from the workers of the last hour; empty if there are none."""
     since, this_minute = now - over, now.replace(second=0, microsecond=0)
     table = LakeTable(lake, metrics.TABLE)
     minutes = table.read(spark, [file for file in table.files() if file.high["minute"] >= since])
     if minutes is None:
         return local_frame(spark, [], "queue_id int, capacity double")
-    return capacities(minutes, since, this_minute)
+    seen = capacities(minutes, since, this_minute)
+    facts, recent = LakeTable(lake, "facts"), this_minute - min(over, SEEN_FOR)
+    ended = facts.read(spark, [file for file in facts.files() if file.high["settled_at"] >= recent])
+    if ended is None:
+        return seen
+    known = calibrated(ended.where(f"settled_at >= timestamp '{recent.isoformat()}'")).select("queue_id", "capacity")
+    return seen.unionByName(known).groupBy("queue_id").agg({"capacity": "max"}).toDF("queue_id", "capacity")
 
 
 def _row(

@@ -21,6 +21,11 @@ def capacities(metrics: DataFrame, since: datetime, until: datetime) -> DataFram
     return query(sql("capacities"), {"since": since, "until": until}, metrics=metrics)
 
 
+def calibrated(facts: DataFrame) -> DataFrame:
+    """Per queue: workers, mean service time, and the capacity that they make."""
+    return query(sql("calibrated"), facts=facts)
+
+
 def forecast(
     queues: DataFrame,
     planned: DataFrame,
