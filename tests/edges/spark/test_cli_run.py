@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import runpy
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,9 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
-import tarry
 from tarry.edges.cli.main import main
+from tests.docs.pages import TUTORIAL
+from tests.edges.spark.page_reader import read
 
 ROOT = Path(__file__).parents[3]
 
@@ -20,57 +20,24 @@ ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.fixture
-def traffic(database: str) -> str:
-    """Two hundred orders, most of them acked, one dead."""
-    with tarry.connect(database, consumer="worker") as app:
-        orders = app.queue("orders")
-        orders.offer_many([tarry.Message(payload={"total": n}, key=f"order-{n}") for n in range(200)])
-        orders.offer("order-x", {"total": 7}, priority=9, retry=tarry.Retry.at_once(max_attempts=2))
-        for delivery in orders.poll_many(150):
-            delivery.nack("the card has expired") if delivery.key == "order-x" else delivery.ack()
-        again = orders.poll()
-        assert again is not None
-        again.nack("the card has expired")
-        assert len(orders.dead_letters.list()) == 1
-    return database
-
-
-@pytest.fixture
-def run(
-    spark: SparkSession, traffic: str, lake: str, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Callable[..., tuple[int, str]]]:
-    def run(*args: str, lake_options: tuple[str, ...] = ("--lake", lake)) -> tuple[int, str]:
-        code = main(["--dsn", traffic, *args, *lake_options])
-        output = capsys.readouterr()
-        return code, output.out + output.err
-
-    yield run
-    assert spark.range(1).count() == 1, "a session that was running is left running"
-
-
-def test_the_pipeline_runs_explains_an_anomaly_verifies_and_finds_a_lost_row(
-    run: Callable[..., tuple[int, str]], spark: SparkSession, traffic: str, lake: str, tmp_path: Path
+def test_the_tutorial_is_true_to_the_digit_and_a_lost_row_is_found(
+    spark: SparkSession,
+    database: str,
+    lake: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    code, output = run("pipeline", "run")
-    assert code == 0, output
-    for job in ("archive", "facts", "metrics", "consumers", "anomalies", "forecast"):
-        assert f"{job}: " in output
-    page = tmp_path / "report.html"
-    code, output = run("pipeline", "report", "--html", str(page), lake_options=())
-    assert code == 0
-    assert "dlq_movement" in output
-    assert "order-x" in output
-    assert "worker" in output
-    assert "order-x" in page.read_text()
-    assert run("pipeline", "status")[0] == 0
-    code, output = run("verify")
-    assert code == 0, output
-    with psycopg.connect(traffic, autocommit=True) as conn:
+    printed = read(TUTORIAL, database, tmp_path, capsys, monkeypatch)
+    report = next(output for output in printed if "dlq_movement" in output)
+    assert "order-x" in report
+    assert "order-x" in (tmp_path / "report.html").read_text()
+    assert main(["pipeline", "status"]) == 0
+    with psycopg.connect(database, autocommit=True) as conn:
         conn.execute("delete from tarry.message where key = 'order-180'")
-    code, output = run("verify")
-    assert code == 7
-    assert "order-180" in output
+    assert main(["verify"]) == 7
+    assert "order-180" in capsys.readouterr().out
+    assert spark.range(1).count() == 1, "a session that was running is left running"
 
 
 @pytest.mark.chaos

@@ -7,13 +7,13 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from tarry.core.errors import UnknownQueue
+from tarry.core.errors import InvalidInput, UnknownQueue
 from tarry.edges.cli.exit_codes import CommandFailed, ExitCode, Interrupted, ReaderGone, Usage
 from tarry.edges.cli.help import CONTEXT, GROUPS, Command, group, option
 from tarry.edges.cli.output.printer import EntityView, Output, Printer
@@ -82,14 +82,17 @@ class CommandSession:
                 app.store.run(security.audited(row, _DONE, detail=self.audited_after or None))
 
     def prepare(self) -> None:
-        """Before any connection: validate the DSN, and note that the embedded database is used."""
+        """Before any connection: validate the DSN, and note that an embedded database will be created."""
         from tarry import admin
+        from tarry.app import default_lake
 
         # The pool logs every failed attempt; the command reports the failure once.
         logging.getLogger("psycopg").addHandler(logging.NullHandler())
         admin.check_dsn(self.dsn)
         if self.embedded:
-            self.note("no database was named (--dsn, TARRY_DSN, PG*): using the embedded one")
+            with suppress(InvalidInput):  # no home directory: the server reports it
+                if not any((home := default_lake().parent).glob("postgres-*")):
+                    self.note(f"no database was named (--dsn, TARRY_DSN, PG*): an embedded one is created in {home}")
 
     def listing(
         self,

@@ -1,6 +1,6 @@
 """tarry pipeline run, replay and one command per job; tarry verify."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -164,11 +164,13 @@ def forget(
     from tarry.wire.base import data_of
 
     module = load("forget")
-    cli.audit_also(key=f"sha256 {module.hash_of(key)}")
+    if cli.audited is not None:
+        detail = {**(cli.audited.detail or {}), "key": f"sha256 {module.hash_of(key)}"}
+        cli = replace(cli, audited=replace(cli.audited, detail=detail))
     cli.confirm(f"Erase the history of {key!r:.80} in {queue}, for good?", yes=yes)
     with cli.open() as app, spark_for(cli, master) as spark, progress_bar(cli, spark, "forget"):
         summary = module.run(spark, app, arguments(module, {"queue": queue, "key": key}))
-        cli.audit_also(journal=str(summary.journal), archived=str(summary.archived))
+        cli.audited_after.update(journal=str(summary.journal), archived=str(summary.archived))
     if cli.printer.for_people:
         cli.printer.lines([str(summary.line())])
     else:

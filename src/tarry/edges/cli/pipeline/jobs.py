@@ -120,7 +120,7 @@ def run_jobs(
                     cli.printer.listing(_SCHEMA, {"jobs": [result.data() for result in results]}, (), (), more=more)
                 return _code(results)
             if not all(result.ok for result in results) and not alive(spark):
-                raise CommandFailed("Spark has ended; start the command again", ExitCode.FAILED, hint=_log_hint())
+                raise CommandFailed("Spark has ended; start the command again", ExitCode.FAILED, hint=jvm_log.hint())
             _pause(cli, every - timedelta(seconds=time.monotonic() - started_s), every)
 
 
@@ -141,7 +141,7 @@ def _run(
         if cli.debug:
             sys.stderr.write(without_secrets("".join(traceback.format_exception(failure))))
         error = without_secrets(f"{type(failure).__name__}: {' '.join(str(failure).split())[:300]}")
-        hint, code = _log_hint(), ExitCode.FAILED
+        hint, code = jvm_log.hint(), ExitCode.FAILED
     result = JobResult(name, time.monotonic() - started_s, summary, error, hint, code)
     _print(cli, result)
     return result
@@ -173,8 +173,3 @@ def _pause(cli: CommandSession, left: timedelta, every: timedelta) -> None:
         return
     # Never set: a wait that Ctrl-C interrupts at once.
     threading.Event().wait(left.total_seconds())
-
-
-def _log_hint() -> str:
-    log = jvm_log[0]
-    return "for the traceback run the command again with --debug" + (f"; Spark's log: {log}" if log else "")

@@ -9,6 +9,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,21 +25,22 @@ _POLL_EVERY_S = 0.2
 @contextmanager
 def spark_for(cli: CommandSession, master: str | None) -> Generator[SparkSession]:
     """A session, stopped at the end unless a notebook or spark-submit started it."""
-    from tarry.edges.spark.session import is_submitted, session
+    from tarry.edges.spark.session import is_submitted, keep_for_jobs, session
 
     submitted = is_submitted(os.environ) or _is_running()
     if submitted or cli.debug:
         spark = session(master)
     else:
         with _starting(cli), jvm_log_in_file() as log:
-            spark = session(master)
-        jvm_log[0] = log
+            spark = keep_for_jobs(session(master))
+        jvm_log.path = log
     with _interrupted_by_signals():
         try:
             yield spark
         finally:
             if not submitted:
                 _stop(spark)
+            jvm_log.remove_unless_mentioned()
 
 
 def _is_running() -> bool:
@@ -49,8 +51,25 @@ def _is_running() -> bool:
     return SparkSession.getActiveSession() is not None
 
 
-jvm_log: list[Path | None] = [None]
-"""The log file of the JVM, for hints of errors."""
+@dataclass(slots=True)
+class JvmLog:
+    """The log file of the JVM. It stays if a hint of an error has named it."""
+
+    path: Path | None = None
+    is_mentioned: bool = False
+
+    def hint(self) -> str:
+        self.is_mentioned = self.path is not None
+        return "for the traceback run the command again with --debug" + (
+            f"; Spark's log: {self.path}" if self.path else ""
+        )
+
+    def remove_unless_mentioned(self) -> None:
+        if self.path is not None and not self.is_mentioned:
+            self.path.unlink(missing_ok=True)
+
+
+jvm_log = JvmLog()
 
 
 @contextmanager
