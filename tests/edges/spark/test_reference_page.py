@@ -8,9 +8,10 @@ import re
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from tarry.core import limits
 from tarry.edges.cli.pipeline.jobs import ALL
@@ -27,6 +28,9 @@ from tests.docs.running import Reader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+SECRET = "never-in-a-plan"
 
 
 def table(*header: str) -> list[tuple[str, ...]]:
@@ -111,15 +115,21 @@ def test_the_arguments_of_every_job_are_documented() -> None:
         assert names | {"lake"} == {field.name for field in dataclasses.fields(args)} | {"lake"}, job
 
 
-def test_the_examples_work_as_documented(
+def test_the_examples_work_as_documented_and_no_plan_has_the_password(
     spark: SparkSession, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TARRY_DSN", database)
+    """They read, write and stream with a DSN as an option."""
+    dsn = make_conninfo(database, password=SECRET)
+    monkeypatch.setenv("TARRY_DSN", dsn)
     monkeypatch.chdir(tmp_path)
-    reader = Reader(SPARK_PAGE, database, tmp_path, os.environ)
+    reader = Reader(SPARK_PAGE, dsn, tmp_path, os.environ)
     try:
         for block in blocks(SPARK_PAGE):
             reader.run_block(block)
     finally:
         reader.close()
     assert spark.range(1).count() == 1, "the session that was running is left running"
+    shown: Any = cast("Any", spark)._jsparkSession.sharedState().statusStore().executionsList()
+    plans = [shown.apply(n).physicalPlanDescription() for n in range(shown.size())]
+    assert sum("tarry" in plan for plan in plans) >= 3, "as the UI shows them"
+    assert not [plan for plan in plans if SECRET in plan]
