@@ -120,8 +120,8 @@ def own_session(run: Callable[Concatenate[SparkSession, P], R]) -> Callable[Conc
         try:
             return run(child, *args, **kwargs)
         finally:
-            if hasattr(child, "client"):  # of Spark Connect, where it is a session of the server
-                child.stop()
+            if type(child).__module__.startswith("pyspark.sql.connect"):
+                child.stop()  # ends this session of the server; elsewhere it would end Spark
 
     return wrapped
 
