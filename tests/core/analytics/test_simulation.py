@@ -32,7 +32,7 @@ def waits_longer(workers: int, load: float, wait: float) -> float:
 
 
 @pytest.mark.parametrize(("workers", "load"), [(1, 0.5), (3, 0.6), (8, 0.7)])
-def test_exponential_service_waits_as_erlang_says(workers: int, load: float) -> None:
+def test_exponential_service_waits_as_in_erlangs_formula(workers: int, load: float) -> None:
     result = simulate(poisson(workers * load, service=None), Scenario(workers=workers))
     mean = waits_longer(workers, load, 0) / (workers - workers * load)
     assert result.mean_lag_s == pytest.approx(mean, rel=0.15)
@@ -42,7 +42,7 @@ def test_exponential_service_waits_as_erlang_says(workers: int, load: float) -> 
 
 
 @pytest.mark.parametrize(("rate", "most"), [(1.0, 1.1), (2.0, 1.4)])
-def test_equal_service_waits_as_pollaczek_and_khinchin_say_and_rather_longer_at_twice_the_rate(
+def test_equal_service_waits_as_in_pollaczeks_formula_and_rather_longer_at_twice_the_rate(
     rate: float, most: float
 ) -> None:
     load = 0.7

@@ -257,7 +257,7 @@ def test_without_any_database_named_there_is_an_embedded_one(run: Run, monkeypat
         fresh = run("doctor", "--json")
         assert (fresh.code, checks(fresh)["migrations"]["found"]) == (0, "none yet: the first use creates the tables")
         sent = run("offer", "hello", '{"hi": "there"}')
-        assert (sent.code, "database" in sent.err) == (0, False), "it is said once"
+        assert (sent.code, "database" in sent.err) == (0, False), "only once"
         assert run("poll", "hello", "--json").data["messages"][0]["payload"] == {"hi": "there"}
         assert run("db", "migrate", "--json").data["applied"] == []
         doctor = run("doctor", "--json")

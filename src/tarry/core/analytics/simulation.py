@@ -26,7 +26,7 @@ NOISE_S = 0.05
 _NEIGHBOURS = 20
 """Copies of an arrival are spread over so many of the next ones. In the gap before the next one alone, short gaps would
 become two short ones: of Poisson arrivals doubled to a load of 0.7, the median wait was 2.2 times that of theory. Chance and
-demand cannot be told apart in a recording, so a random peak is doubled as well: the mean wait is still 1.3 times that of
+demand cannot be distinguished in a recording, so a random peak is doubled as well: the mean wait is still 1.3 times that of
 theory."""
 
 
@@ -200,7 +200,7 @@ def difference(recorded: Course, simulated: Course, service_s: float) -> tuple[f
 
 
 def _at_rate(arrivals: Sequence[Arrival], rate: float, random: Random) -> list[Arrival]:
-    """Each arrival as many times as the rate says, spread until one of the next ones: bursts stay bursts and grow, and
+    """Each arrival as many times as the rate demands, spread until one of the next ones: bursts stay bursts and grow, and
     independent arrivals stay independent.
     """
     if rate == 1.0:

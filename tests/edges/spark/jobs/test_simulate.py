@@ -1,4 +1,4 @@
-"""The model reproduces what a real worker did, and says so when it cannot."""
+"""The model reproduces what a real worker did, or reports that it cannot."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def _multiple(text: str, name: str) -> float:
 def show_queue(printer: Printer, queue: SimulatedQueue) -> None:
     from tarry.edges.spark.report.words import count, seconds, share, sparkline
 
-    asked, median = queue.scenario, queue.median
+    scenario, median = queue.scenario, queue.median
     printer.lines(
         [
             f"{queue.queue}: {count(queue.recorded.messages)} messages until {queue.until:%Y-%m-%d %H:%M} UTC, "
@@ -107,7 +107,7 @@ def show_queue(printer: Printer, queue: SimulatedQueue) -> None:
         ("workers busy", [share(of.busy) for of in courses]),
         ("waiting", [sparkline(of.waiting, 20) for of in courses]),
     )
-    changes = f"{asked.workers} workers, rate x{asked.rate:g}"
+    changes = f"{scenario.workers} workers, rate x{scenario.rate:g}"
     columns: Columns = [TableColumn(title, right=bool(title)) for title in ("", "recorded", "reproduced", changes)]
     printer.listing("", {"numbers": []}, columns, [[name, *values] for name, values in numbers])
     if len(queue.simulated) > 1:

@@ -135,7 +135,7 @@ def run(spark: SparkSession, app: App, args: SimulateArgs) -> SimulateSummary:
 
 
 def _scenarios(app: App, queue: str, seen: int, args: SimulateArgs) -> tuple[Scenario, list[Scenario]]:
-    """The scenario of the recording, and one per seed of what is asked for."""
+    """The scenario of the recording, and one per seed with the changes."""
     try:
         stored = app.queues.get(queue).settings
     except UnknownQueue:  # it was deleted
@@ -147,14 +147,14 @@ def _scenarios(app: App, queue: str, seen: int, args: SimulateArgs) -> tuple[Sce
         lease_for_s=stored.lease_for.total_seconds(),
     )
     workers = max(1, round((args.workers or seen) * args.workers_factor))
-    asked = replace(
+    variant = replace(
         recorded,
         workers=workers,
         retry=args.retry or recorded.retry,
         max_attempts=args.max_attempts or recorded.max_attempts,
         rate=args.rate,
     )
-    return recorded, [replace(asked, seed=seed) for seed in range(1, args.seeds + 1)]
+    return recorded, [replace(variant, seed=seed) for seed in range(1, args.seeds + 1)]
 
 
 def _modelled(settings: Mapping[int, tuple[Scenario, list[Scenario]]]) -> Callable[..., pa.Table]:
@@ -162,7 +162,7 @@ def _modelled(settings: Mapping[int, tuple[Scenario, list[Scenario]]]) -> Callab
 
     def model(key: tuple[pa.Scalar, ...], table: pa.Table) -> pa.Table:
         queue_id, task = (part.as_py() for part in key)
-        recorded, asked = settings[queue_id]
+        recorded, variant = settings[queue_id]
         arrivals: list[Arrival] = []
         happened: list[Delivered] = []
         for row in table.to_pylist():
@@ -170,7 +170,7 @@ def _modelled(settings: Mapping[int, tuple[Scenario, list[Scenario]]]) -> Callab
             end = row["leaves_s"] if row["leaves_s"] < inf else row["end_s"]
             happened.append(Delivered(row["at_s"], row["start_s"], end, row["worked_s"] or 0.0, row["is_dead"]))
         opens = min((of.start_s for of in happened if of.start_s is not None), default=0.0)
-        scenario = replace(recorded if task == 0 else asked[task - 1], opens_s=opens)
+        scenario = replace(recorded if task == 0 else variant[task - 1], opens_s=opens)
         before = course(happened, recorded.workers) if task == 0 else None
         texts = [msgspec.json.encode(of).decode() for of in (before, simulate(arrivals, scenario))]
         return pa.table({"queue_id": pa.array([queue_id], pa.int32()), "task": pa.array([task], pa.int32()),

@@ -1,5 +1,5 @@
--- What the facts of a queue say about those who worked on it: how many leases were held at the same time, how long one was held
--- on average, and the messages a minute that this makes when nobody waits for work. While messages waited, as many were held as the
+-- Workers of a queue by its facts: how many leases were held at the same time, how long one was held on average, and the
+-- messages a minute that this makes when no worker is idle. While messages waited, as many were held as the
 -- workers can: the average over that time. If none waited for longer than one is processed, the most that were ever held.
 with worked as (
     select queue_id, unix_micros(first_leased_at) as start_us, processing_s / greatest(attempts, 1) as service_s, wait_s,
