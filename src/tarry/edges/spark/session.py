@@ -121,7 +121,8 @@ def own_session(run: Callable[Concatenate[SparkSession, P], R]) -> Callable[Conc
             return run(child, *args, **kwargs)
         finally:
             if type(child).__module__.startswith("pyspark.sql.connect"):
-                child.stop()  # ends this session of the server; elsewhere it would end Spark
+                child.client.release_session()  # not stop(), which would end a local server as well
+                child.client.close()
 
     return wrapped
 
