@@ -57,10 +57,13 @@ class FrameLayout:
         been read from a table. A frame without rows becomes an empty relation, so that Spark eliminates joins with it.
         """
         frames: list[DataFrame] = []
+        # Spark Connect drops a checkpoint on the server as soon as its frame is garbage here.
+        checkpoints: list[DataFrame] = []
 
         def keep(frame: DataFrame) -> DataFrame:
             if self.in_one_piece:
                 done = frame.localCheckpoint()
+                checkpoints.append(done)
                 return done.limit(0) if done.isEmpty() else done
             frames.append(frame.persist(ON_DISK))
             return frames[-1]
