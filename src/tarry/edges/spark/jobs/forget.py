@@ -22,7 +22,7 @@ from tarry.core.journal.snapshots import Digest
 from tarry.edges.spark.jobs import anomalies, archive
 from tarry.edges.spark.jobs.archive import ArchiveArgs, check_equal, clear
 from tarry.edges.spark.lake import delta, rounds
-from tarry.edges.spark.lake.lake import Lake, measure_batch, measure_rows, merged, own_lake, write_batch
+from tarry.edges.spark.lake.lake import Lake, measure_batch, measure_rows, own_lake, read_files, write_batch
 from tarry.edges.spark.lake.tables import LakeTable
 from tarry.edges.spark.session import own_session
 
@@ -131,7 +131,8 @@ def _archive(spark: SparkSession, app: App, lake: Lake, queue_id: int, key: str,
         if not erased:
             continue
         planned = retention.plan_compaction([batch], run)
-        write_batch(merged(spark, lake, batch.files).where(f"({about}) is not true"), lake, planned)
+        rows = read_files(spark, lake, [file.path for file in batch.files]).where(f"({about}) is not true")
+        write_batch(rows, lake, planned, is_sorted=True)
         measured = measure_batch(spark, lake, planned)
         expected = {day: digest - erased.get(day, Digest()) for day, digest in by_day(batch.files).items()}
         check_equal(planned, by_day(measured.files), {day: digest for day, digest in expected.items() if digest.rows})
