@@ -19,7 +19,7 @@ SPARK_FOR = timedelta(minutes=30)
 _FRESH_S = 1.0
 _CATCH_UP_S = 0.1
 """How long a page waits for rollups that are far behind."""
-COUNTED = 5_000
+COUNTED = 2_000
 """Messages of a state that are counted, which all queues share."""
 _LEAST_COUNTED = 100
 """Of each queue."""
@@ -62,7 +62,7 @@ class TimeSeries:
 class QueueRow:
     health: QueueHealth
     spark: Sequence[int]
-    """Acks per minute."""
+    """Acks per minute, up to the last whole one."""
 
     @property
     def name(self) -> str:
@@ -92,7 +92,7 @@ async def queue_rows(
         recent = [row for row in own if row.start_at >= lately]
         health = judge(infos[name], standing, recent, summed(lags[name]), consumers[name], now)
         acked = {row.start_at: row.acked for row in own}
-        starts = [since + at * MINUTE for at in range(round((until - since) / MINUTE))]
+        starts = [since + at * MINUTE for at in range(round((minute - since) / MINUTE))]
         rows.append(QueueRow(health=health, spark=[acked.get(start, 0) for start in starts]))
     return rows
 

@@ -30,6 +30,7 @@ EVENTS = 500
 LIVE_ROWS = 500
 FILES = 200
 """Files of the archive that are read."""
+_SECOND, _MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 _STEPS = (("-1 h", -3600), ("-10 min", -600), ("-1 min", -60), ("+1 min", 60), ("+10 min", 600), ("+1 h", 3600))
 
 
@@ -42,7 +43,7 @@ async def at_instant(view: View) -> Page:
     journal_since = await view.run(store.search.journal_since())
     before = await _before(view, queue, at, journal_since)
     if journal_since is None or at >= journal_since:
-        later, next_ones = await _after(view, queue, at, slices.rows)
+        later, next_ones = await _after(view, queue, at, slices.rows, before.shortly_after)
     else:
         later, next_ones = await _after_in_archive(view, queue, at, journal_since)
     live = await view.run(store.search.messages(Search(created=Period(None, at)), [queue], limit=LIVE_ROWS))
@@ -113,18 +114,23 @@ class Before(NamedTuple):
     is_cut: bool
     archive: Archived | None
     """None: the journal has enough of them."""
+    shortly_after: Sequence[Event] = ()
+    """Those of the second after the instant, the oldest first: what is read of it costs next to nothing."""
 
 
 async def _before(view: View, queue: str, at: datetime, journal_since: datetime | None) -> Before:
-    rows: Sequence[Event] = ()
+    rows, after, events = list[Event](), list[Event](), view.app.store.analytics.events
     if journal_since is None or at >= journal_since:
-        query = AnalyticsQuery(queue=queue, until=at, limit=EVENTS)
-        page = await view.run(view.app.store.analytics.events(query))
+        page = await view.run(events(AnalyticsQuery(queue=queue, until=min(at + _SECOND, view.now), limit=EVENTS)))
+        after = [event for event in reversed(page.rows) if event.at >= at]
+        if len(after) == EVENTS:  # a busy second
+            page, after = await view.run(events(AnalyticsQuery(queue=queue, until=at, limit=EVENTS))), []
+        rows = [event for event in page.rows if event.at < at]
         if page.next is not None or journal_since is None:
-            return Before(page.rows, page.next is not None, None)
-        rows, at = page.rows, journal_since
+            return Before(rows, page.next is not None, None, after)
+        at = journal_since
     archive = await archived(view, queue, None, at, EVENTS - len(rows))
-    return Before([*rows, *archive.rows], archive.is_cut or archive.refusal is not None, archive)
+    return Before([*rows, *archive.rows], archive.is_cut or archive.refusal is not None, archive, after)
 
 
 async def _after_in_archive(
@@ -165,7 +171,7 @@ async def archived(
 
 
 async def _after(
-    view: View, queue: str, at: datetime, slices: Sequence[QueueSlice]
+    view: View, queue: str, at: datetime, slices: Sequence[QueueSlice], shortly_after: Sequence[Event]
 ) -> tuple[list[Event] | None, Sequence[Event]]:
     """All events since the instant, or None where the slices show that they are too many to be read; and the first ones."""
     analytics = view.app.store.analytics
@@ -175,11 +181,10 @@ async def _after(
         if after.next is None:
             rows = list(after.rows[::-1])
             return rows, rows
-    for seconds in (1, 60):
-        query = AnalyticsQuery(queue=queue, since=at, until=at + timedelta(seconds=seconds), limit=EVENTS)
-        if first := (await view.run(analytics.events(query))).rows:
-            return None, first[::-1]
-    return None, []
+    if shortly_after:
+        return None, shortly_after
+    query = AnalyticsQuery(queue=queue, since=at, until=at + _MINUTE, limit=EVENTS)
+    return None, (await view.run(analytics.events(query))).rows[::-1]
 
 
 def _events_in(row: QueueSlice) -> int:

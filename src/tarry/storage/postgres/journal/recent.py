@@ -92,6 +92,9 @@ def look_back(
 def _skipped(last: int) -> Op[int]:
     """A transaction at which, or closely before which, events end: those after it have none. Roll-ups and other programs use
     transactions, too."""
+    known: int | None = yield from bind("journal/last_rolled_up", value).run()
+    if known is not None and known < last and not (yield from _probed(known + 1, last)):
+        return known
     width = FIRST
     while last > 0 and not (yield from _probed(max(0, last - width), last)):
         last, width = last - width - 1, width * WIDER

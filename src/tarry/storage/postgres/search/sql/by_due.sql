@@ -1,8 +1,13 @@
 -- Live messages of some queues that match a search, in due order. Of each queue and priority at most `walk` are scanned after
 -- the position; results are complete up to the horizon, where the first of these scans was cut off. Only keys of matching
--- messages are kept of what is scanned. Relies on message_order, and on message_key for the page.
+-- messages are kept of what is scanned. Relies on message_order, and on message_key for the page. All lower bounds are one
+-- comparison of rows: beside another one, the index would be read from the first message of the queue on.
 with moment as materialized (
-    select coalesce(%(now)s::timestamptz, clock_timestamp()) as now
+    select now, greatest(low, %(after_due_at)s::timestamptz) as low,
+        case when low > %(after_due_at)s::timestamptz then 0 else %(after_version)s::bigint end as low_version
+    from (select coalesce(%(now)s::timestamptz, clock_timestamp()) as now) n cross join lateral (
+        select greatest(%(due_since)s::timestamptz, case %(state)s::text when 'delayed' then n.now else '-infinity' end) as low
+    ) l
 ), q as materialized (
     select id, name, max_attempts from tarry.queue where name = any (%(queues)s::text[]) and deleted_at is null
 ), scanned as materialized (
@@ -16,8 +21,7 @@ with moment as materialized (
             -- include: search/_scanned
         from tarry.message m
         where (m.queue + 0) = q.id and m.priority = level.priority::smallint
-          and (m.due_at, m.version) > (%(after_due_at)s::timestamptz, %(after_version)s::bigint)
-          and m.due_at >= greatest(%(due_since)s::timestamptz, case %(state)s::text when 'delayed' then moment.now else '-infinity' end)
+          and (m.due_at, m.version) > (moment.low, moment.low_version)
           and m.due_at < %(due_until)s::timestamptz
           and (%(state)s::text is distinct from 'ready' or m.due_at <= moment.now)
         order by m.due_at, m.version
