@@ -155,11 +155,15 @@ def test_an_anomaly_is_explained_and_leads_to_its_messages(many: Screen) -> None
     expect(page.locator("#factors tbody tr")).to_have_count(2)  # and the consumer
 
 
-def test_charts_mark_anomalies_and_pauses(many: Screen, filled: Served) -> None:
+def test_charts_mark_anomalies_pauses_and_deploys(many: Screen, filled: Served) -> None:
     filled.app.queues.pause("orders", reason="deploy")
     page = many.open("/?range=7d")
-    page.reload()  # anomalies are read in the background
+    page.get_by_role("button", name="Mark a deploy").click()
+    page.get_by_label("What was deployed").fill("shop <b>1.4.2</b>")
+    page.get_by_role("dialog").get_by_role("button", name="Mark", exact=True).click()
     marks = page.locator("#chart-marks li")
+    expect(marks.filter(has_text="shop <b>1.4.2</b>")).to_have_count(1)
+    page.goto(f"{many.url}/?range=7d")  # anomalies were read in the background
     expect(marks.filter(has_text="orders is paused")).to_have_count(1)
     marks.filter(has_text="of orders").first.get_by_role("link").click()
     expect(page).to_have_url(re.compile(r"/anomalies/\d+"))

@@ -13,12 +13,16 @@ from tarry.core.analytics.anomalies import Anomaly
 from tarry.core.analytics.port import AnalyticsQuery
 from tarry.core.errors import TarryError
 from tarry.core.ports import AsyncStore
+from tarry.core.security.audit import Audited
 
 R = TypeVar("R")
 _MOST = 1_000
 _BADGES_S = 10.0
 _OPEN = 100
 """Open anomalies that are counted."""
+_DEPLOYS = 50
+MARK = "mark a deploy"
+"""The action whose rows in the audit are marks of charts."""
 _log = logging.getLogger("tarry")
 
 
@@ -53,6 +57,8 @@ class Badges:
         self._task: asyncio.Task[None] | None = None
         self._counts: dict[str, Mapping[str, int]] = {}
         self._anomalies: Sequence[Anomaly] = ()
+        self.deploys: Sequence[Audited] = ()
+        """What was marked lately, the newest first."""
 
     def counts(self, sees: Callable[[str], bool]) -> dict[str, int]:
         """By the name of the screen, of the queues that the visitor sees."""
@@ -67,6 +73,10 @@ class Badges:
         """The open ones, the newest first."""
         return [row for row in self._anomalies if sees(row.queue)]
 
+    async def read_deploys(self) -> None:
+        rows = await self._store.run(self._store.security.audits(limit=_DEPLOYS, action=f"dashboard: {MARK}"))
+        self.deploys = [row for row in rows if row.status in (None, 303)]
+
     async def _read(self) -> None:
         try:
             standings = await self._store.run(self._store.rollups.standings(limit=100))
@@ -75,6 +85,7 @@ class Badges:
                 self._store.analytics.anomalies(AnalyticsQuery(limit=_OPEN), acknowledged=False)
             )
             self._anomalies = page.rows
+            await self.read_deploys()
             self._counts = {"dead": dead, "anomalies": Counter(row.queue for row in page.rows)}
         except TarryError as error:
             _log.info("the numbers in the navigation were not read: %s", error)

@@ -61,6 +61,12 @@ class ConsumerRow:
     spark: Sequence[int] = ()
 
     @property
+    def host(self) -> str | None:
+        """Of a name that the library gives: the host and the process."""
+        host, _, process = self.name.rpartition(":")
+        return host if host and process.isdigit() else None
+
+    @property
     def success(self) -> float | None:
         ended = self.acked + self.nacked + self.expired
         return self.acked / ended if ended else None
@@ -74,6 +80,7 @@ class ConsumerRow:
 COLUMNS = (
     Column("name", "Consumer", href=lambda row: path("consumers", row.name)),
     Column("queues", "Queues", value=lambda row: ", ".join(sorted(row.queues))),
+    Column("host", "Host"),
     Column("in_flight", "In flight", "number"),
     Column("per_s", "Acked per second", "number", value=lambda row: round(row.per_s, 3)),
     Column("success", "Success", "number"),
@@ -91,6 +98,8 @@ COLUMNS = (
 async def consumers(view: View) -> Page:
     rows = await _rows(view, (await _leases(view)).messages)
     after = view.query.get("after", "")
+    queue = view.query.get("queue", "").strip()
+    rows = [row for row in rows if not queue or queue in row.queues]
     rest = [row for row in rows if row.name > after]
     page = rest[: view.limit]
     listing = Listing(
@@ -102,6 +111,7 @@ async def consumers(view: View) -> Page:
         topics=("consumers", "messages", "clock"),
         listing=listing,
         count=len(rows),
+        queue=queue,
         active=sum(not row.is_stale for row in rows),
         attempts=ATTEMPTS,
         commands=Commands(curl=commands.curl(view.absolute(view.url("/consumers.json")))),
@@ -217,7 +227,8 @@ async def _rows(view: View, leases: Sequence[StoredMessage[bytes]]) -> list[Cons
     else:  # any number of visitors' own
         ended = await attempts()
     rows = _summed(slices, leases)
-    starts = [floor(since, width) + at * width for at in range(round((until - floor(since, width)) / width))][-60:]
+    whole = until if view.range.is_past else floor(view.now, width)
+    starts = [floor(since, width) + at * width for at in range(round((whole - floor(since, width)) / width))][-60:]
     acked: dict[str, Counter[datetime]] = defaultdict(Counter)
     for piece in slices:
         acked[piece.consumer][piece.start_at] += piece.acked

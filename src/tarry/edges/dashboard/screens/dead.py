@@ -34,6 +34,8 @@ SAMPLE = 200
 """Dead letters of a group that facets are computed from."""
 SAMPLE_BYTES = 1024 * 1024
 EXAMPLES = 10
+_DEATHS_S = 5.0
+"""How long the sparklines of groups are remembered; their counts are not."""
 _LIST_BYTES = 8 * 1024 * 1024
 
 
@@ -128,7 +130,11 @@ async def _group_rows(view: View, queue: str) -> list[GroupRow]:
     own = await view.run(store.dead_letters.groups(queue, limit=100, cap=COUNTED_TO))
     deaths: defaultdict[str, Counter[datetime]] = defaultdict(Counter)
     consumers: defaultdict[str, set[str]] = defaultdict(set)
-    for part in await view.run(store.rollups.deaths(queue, span.width, span.since, span.until)):
+    for part in await view.dashboard.remembered.get(
+        ("deaths", queue, span),
+        _DEATHS_S,
+        lambda: store.run(store.rollups.deaths(queue, span.width, span.since, span.until)),
+    ):
         consumers[part.fingerprint].update(part.consumers)
         if part.start_at is not None:
             deaths[part.fingerprint][part.start_at] += part.deaths

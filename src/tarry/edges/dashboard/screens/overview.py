@@ -7,13 +7,18 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from starlette.responses import Response
+
 from tarry.core.analytics.anomalies import Severity
+from tarry.core.errors import InvalidInput
 from tarry.core.messages.model import Counted
 from tarry.core.rollups.health import Finding, Lag
+from tarry.core.security.api_keys import Action
 from tarry.core.settings import QueueInfo
 from tarry.edges.dashboard import charts, commands
 from tarry.edges.dashboard.commands import Commands, path
 from tarry.edges.dashboard.ranges import TimeRange, floor
+from tarry.edges.dashboard.remembered import MARK
 from tarry.edges.dashboard.screen import Page, Screen, View
 from tarry.edges.dashboard.screens.calendar import TicksAhead, ticks_ahead
 from tarry.edges.dashboard.screens.queue_lists import queue_listing, state_of
@@ -25,6 +30,7 @@ _MINUTE = timedelta(minutes=1)
 _ROWS = 30
 """Queues in the table."""
 _MARKS = 8
+_MARK_LENGTH = 80
 _SEVERITIES = ("critical", "warning", "info", "paused", "good")
 _TICKS_S = 10.0
 """How long the ticks of the next hour are remembered: they follow from the schedules."""
@@ -58,6 +64,7 @@ async def overview(view: View) -> Page:
         marks=marks(view, [row.health.info for row in rows]),
         strip=await next_hour(view),
         finding_path=_finding_path,
+        deploy=Commands(curl=commands.form(view.form_url("deploys"), {"text": "shop 1.4.2"})),
         commands=Commands(
             curl=commands.curl(view.api("queues")),
             cli=commands.cli("queue", "list"),
@@ -106,14 +113,24 @@ async def _ticks(view: View, since: datetime, until: datetime) -> TicksAhead:
     return await ticks_ahead(view, await view.app.schedules.list(), since, until, _MINUTE)
 
 
+@screen.form("/deploys", Action.ADMIN, MARK, all_queues=True)
+async def mark_deploy(view: View) -> Response:
+    """Its row in the audit is the mark: charts of all visitors show it."""
+    text = view.form.get("text", "").strip()
+    if not 0 < len(text) <= _MARK_LENGTH:
+        raise InvalidInput(f"text: what was deployed, in 1 to {_MARK_LENGTH} characters")
+    await view.dashboard.badges.read_deploys()
+    return view.done(f"{text} is marked in the charts", "/")
+
+
 class ChartMark(NamedTuple):
-    """What charts show beside their values: an anomaly, or a paused queue."""
+    """What charts show beside their values: an anomaly, a paused queue, or a deploy."""
 
     since: datetime
     until: datetime
     tone: str
     text: str
-    path: str
+    path: str | None = None
 
 
 def marks(view: View, infos: Sequence[QueueInfo]) -> list[ChartMark]:
@@ -128,6 +145,9 @@ def marks(view: View, infos: Sequence[QueueInfo]) -> list[ChartMark]:
             marked.append(
                 ChartMark(info.paused_at, view.now, "paused", f"{info.name} is paused", path("queues", info.name))
             )
+    for row in view.dashboard.badges.deploys:
+        text = str(((row.detail or {}).get("form") or {}).get("text") or "")
+        marked.append(ChartMark(row.at, row.at, "delayed", view.redaction.text(text)))
     shown = [mark for mark in marked if mark.until >= view.range.since and mark.since < view.range.until]
     return sorted(shown, key=lambda mark: mark.since, reverse=True)[:_MARKS]
 

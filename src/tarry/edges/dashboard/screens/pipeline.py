@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -72,7 +72,15 @@ async def pipeline(view: View) -> Page:
         ),
         first=Commands(cli=commands.cli("pipeline", "run", "--every", "1m")),
         check=Commands(cli=commands.cli("verify")),
+        again=None if job not in JOBS else Commands(cli=_command(job, page)),
     )
+
+
+def _command(job: str, runs: Sequence[PastRun]) -> str:
+    """How the job is run again: by Spark, where the pipeline runs."""
+    lake = next((run.lake for run in runs if run.lake), None)
+    words = ["verify"] if job == "verify" else ["pipeline", job]
+    return commands.cli(*words, *(("--lake", lake) if lake else ()))
 
 
 def tone_of(run: PastRun) -> str:

@@ -15,7 +15,7 @@ from tarry.api.drafts import fresh_key
 from tarry.core import limits
 from tarry.core.analytics.port import AnalyticsQuery
 from tarry.core.errors import InvalidInput, UnknownQueue
-from tarry.core.journal.events import EventKind, JournalLevel
+from tarry.core.journal.events import Event, EventKind, JournalLevel
 from tarry.core.messages.model import Filter
 from tarry.core.messages.outcomes import Outcome
 from tarry.core.messages.retry import Retry
@@ -27,6 +27,7 @@ from tarry.edges.dashboard import charts, commands
 from tarry.edges.dashboard.commands import Commands, path
 from tarry.edges.dashboard.listing import Column, Listing, whole
 from tarry.edges.dashboard.ranges import TimeRange
+from tarry.edges.dashboard.rendering import size
 from tarry.edges.dashboard.screen import Page, View
 from tarry.edges.dashboard.screens.messages import message_path
 from tarry.edges.dashboard.screens.overview import marks, next_hour, rates, sentences
@@ -43,6 +44,9 @@ _PER_ROW = 8
 """Buckets of rollups in one row of the heat map: two octaves."""
 _ACTIVITY_S = 15.0
 """They are rare, so many other events are scanned for them."""
+_NEWEST = 500
+"""Events of messages that the distributions are of."""
+_MESSAGE_EVENTS = (EventKind.OFFERED, EventKind.ACKED, EventKind.BURIED)
 _QUEUE_EVENTS = [kind for kind in EventKind if kind.value.startswith("queue_")]
 _DURATIONS = ("lease_for", "retention_for", "target_lag_for")
 _LIMITS = ("max_attempts", "max_depth")
@@ -74,6 +78,11 @@ async def queue(view: View) -> Page:
         _ACTIVITY_S,
         lambda: store.run(store.analytics.events(AnalyticsQuery(queue=name, limit=10), kinds=_QUEUE_EVENTS)),
     )
+    newest = await view.dashboard.remembered.get(
+        ("newest", name),
+        _ACTIVITY_S,
+        lambda: store.run(store.analytics.events(AnalyticsQuery(queue=name, limit=_NEWEST), kinds=_MESSAGE_EVENTS)),
+    )
     return view.page(
         "queues/queue.html",
         name,
@@ -94,6 +103,8 @@ async def queue(view: View) -> Page:
         upcoming=await upcoming(view, name),
         strip=await next_hour(view, name),
         events=events.rows,
+        attempts=attempts_of(newest.rows),
+        sizes=sizes_of(newest.rows),
         fields=fields_of(health.info.settings),
         commands=_commands(view, name),
         actions=_actions(view, name),
@@ -312,6 +323,18 @@ def retry_curve(settings: QueueSettings) -> dict[str, Any]:
         "is_cut": settings.max_attempts is None or settings.max_attempts > _RETRIES + 1,
         "total": total,
     }
+
+
+def attempts_of(events: Sequence[Event]) -> list[tuple[str, int]]:
+    """How many attempts the messages took that ended, the fewest first."""
+    counts = Counter(event.attempt for event in events if event.kind is not EventKind.OFFERED and event.attempt)
+    return [(f"{attempt:,}", counts[attempt]) for attempt in sorted(counts)][:_RETRIES]
+
+
+def sizes_of(events: Sequence[Event]) -> list[tuple[str, int]]:
+    """Payloads by their size, in steps of four."""
+    steps = Counter(max(3, ((event.size or 1) - 1).bit_length() + 1 >> 1) for event in events if event.size is not None)
+    return [(f"≤ {size(4**step)}", steps[step]) for step in range(min(steps), max(steps) + 1)] if steps else []
 
 
 def heat(buckets: Sequence[TimeBucket], chosen: TimeRange) -> dict[str, Any]:

@@ -48,7 +48,7 @@ function choose(plot) {
   location.assign(to);
 }
 
-// Anomalies and pauses: a bar at the top, and a faint band behind the lines. Marks of one tone that overlap are one.
+// Anomalies, pauses and deploys: a bar at the top, and a faint band behind the lines. Marks of one tone that overlap are one.
 function drawMarks(plot, tones) {
   const { ctx, bbox } = plot;
   const [right, thick] = [bbox.left + bbox.width, 3 * devicePixelRatio];
@@ -140,7 +140,7 @@ class TarryChart extends HTMLElement {
     const tones = this.dataset.tones.trim().split(" ");
     const stacked = "stacked" in this.dataset;
     const format = FORMATS[this.dataset.unit];
-    const marked = { dead: style("--dead"), paused: style("--paused") };
+    const marked = { dead: style("--dead"), paused: style("--paused"), delayed: style("--delayed") };
     const local = document.documentElement.dataset.zone === "browser";
     const line = style("--line"), soft = style("--soft");
     const axis = { stroke: soft, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1, size: 4 }, font: "11px system-ui", gap: 3 };
@@ -152,7 +152,7 @@ class TarryChart extends HTMLElement {
       cursor: { sync: { key: "tarry", filters: { pub: (type) => type === "mousemove" || type === "mouseleave" } }, points: { size: 6 }, drag: { x: true, y: false, setScale: false } },
       hooks: { setSelect: [choose], drawAxes: [(plot) => drawMarks(plot, marked)] },
       legend: { live: true },
-      padding: [8, 12, 0, 0],
+      padding: [8, 20, 0, 0],
       scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
       axes: [{ ...axis, size: 28, space: Number(this.dataset.step) > 3_000 ? 80 : 60, values: (_, splits) => splits.map((at) => clock(at, local, Number(this.dataset.step) > 3_000).replace(", 00:00", "")) }, { ...axis, size: 54, ...(this.dataset.unit === "seconds" ? { incrs: STEPS } : {}), values: (_, splits) => splits.map(format) }],
       series: [{ label: local ? "Time" : "UTC", value: (plot, at) => clock(at ?? plot.data[0].at(-1), local, Number(this.dataset.step) > 3_000) }, ...names.map((name, at) => ({
