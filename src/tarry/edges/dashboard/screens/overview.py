@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -146,8 +146,8 @@ def marks(view: View, infos: Sequence[QueueInfo]) -> list[ChartMark]:
                 ChartMark(info.paused_at, view.now, "paused", f"{info.name} is paused", path("queues", info.name))
             )
     for row in view.dashboard.badges.deploys:
-        text = str(((row.detail or {}).get("form") or {}).get("text") or "")
-        marked.append(ChartMark(row.at, row.at, "delayed", view.redaction.text(text)))
+        form: Mapping[str, str] = (row.detail or {}).get("form") or {}
+        marked.append(ChartMark(row.at, row.at, "delayed", view.redaction.text(form.get("text", ""))))
     shown = [mark for mark in marked if mark.until >= view.range.since and mark.since < view.range.until]
     return sorted(shown, key=lambda mark: mark.since, reverse=True)[:_MARKS]
 
