@@ -47,7 +47,7 @@ _FILL = """
         case when i >= %(free)s then now() + interval '1 hour' else '-infinity' end,
         case when i %% 1000 = 999 then 'rare' when i %% 2 = 0 then 'common' end
     from generate_series(0, %(rows)s - 1) i
-    cross join lateral (select now() - make_interval(secs => 1 + (%(rows)s - i) / 1000.0) as at) t
+    cross join lateral (select now() - make_interval(secs => %(ago_s)s + (%(rows)s - i) / 1000.0) as at) t
 """
 
 
@@ -139,8 +139,12 @@ class Scene:
         self._closing.close()
 
 
-def fill(conn: psycopg.Connection[Any], rows: int = ROWS, held: int = HELD, priorities: int = 10) -> None:
-    conn.execute(_FILL, {"queue": QUEUE, "rows": rows, "free": rows - held, "priorities": priorities})
+def fill(
+    conn: psycopg.Connection[Any], rows: int = ROWS, held: int = HELD, priorities: int = 10, ago_s: int = 1
+) -> None:
+    """`ago_s`: since when the last of them is due."""
+    params = {"queue": QUEUE, "rows": rows, "free": rows - held, "priorities": priorities, "ago_s": ago_s}
+    conn.execute(_FILL, params)
 
 
 class Scenes:

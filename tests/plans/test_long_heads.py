@@ -95,12 +95,13 @@ def test_over_dead_rows_a_wait_a_count_and_a_sweep_soon_read_a_few_pages_and_no_
     database: str, own: psycopg.Connection[Any], old_snapshot: psycopg.Connection[Any]
 ) -> None:
     """The store learns by itself from its timer, which counts ten microseconds for each page."""
-    fill(own, AHEAD, held=0, priorities=1)
+    fill(own, AHEAD, held=0, priorities=1, ago_s=60)
     old_snapshot.execute("select 1")
     own.execute("delete from tarry.message")
     elapsed_s = 0.0
     store = PostgresStore(database, settings=StoreSettings(pool_size=1), poll_timer=lambda: elapsed_s)
-    drive(own, ops.offer_many(QUEUE, [Draft("next", b"")], None))
+    tomorrow = Draft("tomorrow", b"", after=timedelta(days=1), priority=1)
+    drive(own, ops.offer_many(QUEUE, [Draft("next", b""), tomorrow], None))
 
     def look(make: Callable[[PostgresStore], Operation[Any]]) -> tuple[Any, int]:
         """The result, and how many pages were read for it."""
@@ -125,10 +126,13 @@ def test_over_dead_rows_a_wait_a_count_and_a_sweep_soon_read_a_few_pages_and_no_
     assert look(LOOKS["wait"])[0].due_in == timedelta(0)
     assert look(LOOKS["counts"])[0].ready.n == 1
     assert look(LOOKS["sweep"])[0].walked == 1
+    # A message that is due now is seen at once, also in front of one that is due later.
+    drive(own, ops.offer_many(QUEUE, [Draft("now", b"", priority=1)], None))
+    assert look(LOOKS["counts"])[0].ready.n == 2
     # What is put in front of all that is found when the head is looked at again.
     drive(own, ops.offer_many(QUEUE, [Draft("earlier", b"", due_at=datetime(2001, 1, 1, tzinfo=UTC))], None))
     elapsed_s += 60.0
-    assert look(LOOKS["counts"])[0].ready.n == 2
+    assert look(LOOKS["counts"])[0].ready.n == 3
     store.close()
 
 

@@ -1,9 +1,9 @@
 """Where the live messages of a queue begin: why waiting, counting and sweeping do not slow down beside dead rows.
 
 They read a queue from its head, where the entries of dead rows are that no vacuum has removed. Each of their statements
-returns the first live message of each priority, and the next one begins there if that is much cheaper: a `Cursor` decides it,
-as for polls. Nothing live is left out but what was put in front of that since, back-dated or by a late commit. It is found by
-the next scan from the head, after at most 20 times as long as that takes.
+returns where the live messages of each priority begin, and the next one starts there if that is much cheaper: a `Cursor`
+decides it, as for polls. Nothing live is left out but what was put in front of that since, back-dated or by a late commit. It
+is found by the next scan from the head, after at most 20 times as long as that takes.
 """
 
 from __future__ import annotations

@@ -1,11 +1,14 @@
--- Where the live messages of queue `q` begin, for each priority: the first after the caller's position. If there is none: that
--- position, or ten seconds ago, whichever is later. What else the statement reads begins there, so that entries of dead rows
--- are walked here once, and not at all by a caller that remembers the result (see `LiveHeads`).
+-- Where the live messages of queue `q` begin, for each priority: at the first after the caller's position; or ten seconds ago if
+-- that one is due later, since others are offered in front of it, but not before the caller's position. What else the statement
+-- reads begins there, so that entries of dead rows are walked here once, and not at all by a caller that remembers the result
+-- (see `LiveHeads`).
 live_head as materialized (
-    select start.priority, coalesce(found.due_at, greatest(start.due_at, quiet.since)) as due_at,
-        coalesce(found.version, case when start.due_at >= quiet.since then start.version + 1 else 0 end) as version
+    select start.priority,
+        case when found.due_at <= settled.until then found.due_at else greatest(start.due_at, settled.until) end as due_at,
+        case when found.due_at <= settled.until then found.version
+            when start.due_at >= settled.until then start.version + 1 else 0 end as version
     from q
-    cross join (select coalesce(%(now)s::timestamptz, statement_timestamp()) - interval '10s' as since) quiet
+    cross join (select coalesce(%(now)s::timestamptz, statement_timestamp()) - interval '10s' as until) settled
     cross join unnest(%(priorities)s::smallint[], %(after_due_at)s::timestamptz[], %(after_version)s::bigint[])
         as start(priority, due_at, version)
     left join lateral (
