@@ -108,21 +108,21 @@ def session(master: str | None = None, config: Mapping[str, str] | None = None) 
 
 
 def own_session(run: Callable[Concatenate[SparkSession, P], R]) -> Callable[Concatenate[SparkSession, P], R]:
-    """A job in a child of the caller's session: it shares executors and cache, and its configuration is its own."""
+    """A job in a child of the caller's session: it shares executors and cache, and its configuration is its own.
+
+    On Spark Connect it is the caller's session itself: there a frame that was checkpointed in a child is looked up in the
+    first session, which does not have it (seen with PySpark 4.3).
+    """
 
     @functools.wraps(run)
     def wrapped(spark: SparkSession, *args: P.args, **kwargs: P.kwargs) -> R:
-        if spark.conf.get(_OWN, None) is not None:
+        is_connect = type(spark).__module__.startswith("pyspark.sql.connect")
+        if is_connect or spark.conf.get(_OWN, None) is not None:
             return run(spark, *args, **kwargs)
         child = spark.newSession()
         for name, value in {**_SQL_DEFAULTS, _OWN: "true"}.items():
             child.conf.set(name, value)
-        try:
-            return run(child, *args, **kwargs)
-        finally:
-            if type(child).__module__.startswith("pyspark.sql.connect"):
-                child.client.release_session()  # not stop(), which would end a local server as well
-                child.client.close()
+        return run(child, *args, **kwargs)
 
     return wrapped
 
