@@ -1,4 +1,6 @@
-"""`make bench-anomalies`: precision and recall on faults that we injected ourselves."""
+"""`make bench-anomalies`: precision and recall on injected faults, as assumed and with one assumption changed at a time; with
+`--series DIR` on labelled real series instead.
+"""
 
 from __future__ import annotations
 
@@ -7,36 +9,58 @@ import sys
 from collections.abc import Sequence
 from functools import reduce
 from operator import add
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.anomalies import faults, others, ours, rules, scores
+from benchmarks.anomalies.faults import CHANGED
 from benchmarks.anomalies.scores import Score
+from benchmarks.anomalies.series import series_in
 from tarry.edges.spark.session import session
+from tarry.edges.spark.transforms.anomalies.builtin import STATISTICAL
+from tarry.edges.spark.transforms.anomalies.registry import Registry
 
 HELD_OUT = (101, 102, 103)
 """Worlds that no threshold was chosen on, neither ours nor theirs."""
 TUNED_ON = (1, 2, 3)
 REQUIRED = 0.9
+REQUIRED_CHANGED = 0.85
+FALSE_A_WEEK = 1.0
+"""False incidents per queue and week on real series, at this recall:"""
+RECALL = 0.7
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.anomalies", description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=HELD_OUT, help="which worlds (default: %(default)s)")
+    parser.add_argument("--series", type=Path, metavar="DIR", help="judge the labelled series in DIR instead of worlds")
     parser.add_argument("--master", default="local[2]")
     options = parser.parse_args(arguments)
     console = Console(width=None if Console().is_terminal else 140)
     spark = session(options.master)
     try:
-        levels = _levels(spark, options.seeds, console)
-        _print(console, "Statistical detectors, on held-out weeks", levels, kinds=True)
-        _print(console, "Rules, on an injected journal", rules.scores(spark, options.seeds[0]), kinds=False)
+        if options.series is not None:
+            return _series(spark, options.series, console)
+        return _worlds(spark, options.seeds, console)
     finally:
         spark.stop()
-    good = levels[0].f1 >= REQUIRED
-    console.print(f"F1 {levels[0].f1:.2f}, required {REQUIRED}: {'reached' if good else 'not reached'}")
+
+
+def _worlds(spark: SparkSession, seeds: Sequence[int], console: Console) -> int:
+    levels = _levels(spark, seeds, console)
+    _print(console, "Statistical detectors, on held-out weeks", levels, kinds=True)
+    changed = _changed(spark, seeds[0])
+    _print(console, f"One assumption changed at a time, world {seeds[0]}", changed, kinds=True)
+    _print(console, "Rules, on an injected journal", rules.scores(spark, seeds[0]), kinds=False)
+    worst = min(score.f1 for score in changed)
+    good = levels[0].f1 >= REQUIRED and worst >= REQUIRED_CHANGED
+    console.print(
+        f"F1 {levels[0].f1:.2f}, required {REQUIRED}; with an assumption changed at least {worst:.2f}, required "
+        f"{REQUIRED_CHANGED}: {'reached' if good else 'not reached'}"
+    )
     return 0 if good else 1
 
 
@@ -46,9 +70,53 @@ def _levels(spark: SparkSession, seeds: Sequence[int], console: Console) -> list
     per_world: list[Score] = []
     for seed, world in zip(seeds, worlds, strict=True):
         console.print(f"world {seed}: {len(world.minutes):,} minutes, {len(world.faults)} faults in the last week")
-        incidents = [incident for _, incident in ours.detected_incidents(spark, world)]
-        per_world.append(scores.scored("Tarry: median and MAD", incidents, world.faults))
+        per_world.append(_score(spark, "Tarry", world))
     return [reduce(add, per_world), *others.compared(worlds, [faults.world(seed) for seed in TUNED_ON])]
+
+
+def _changed(spark: SparkSession, seed: int) -> list[Score]:
+    """The clocks and the holiday also with a calendar that knows them."""
+    known = {
+        "clocks change, zone set": STATISTICAL.with_calendar("Australia/Sydney"),
+        "holiday on a Wednesday, listed": STATISTICAL.with_calendar("UTC", {faults.HOLIDAY}),
+    }
+    return [
+        _score(spark, name, faults.world(seed, assumed), known.get(name, STATISTICAL))
+        for name, assumed in CHANGED.items()
+    ]
+
+
+def _score(spark: SparkSession, name: str, world: faults.World, registry: Registry = STATISTICAL) -> Score:
+    incidents = [incident for _, incident in ours.detected_incidents(spark, world, registry)]
+    return scores.scored(name, incidents, world.faults)
+
+
+def _series(spark: SparkSession, directory: Path, console: Console) -> int:
+    world = series_in(directory)
+    incidents = [incident for _, incident in ours.detected_incidents(spark, world)]
+    each: list[Score] = []
+    weeks: list[float] = []
+    for (queue_id, name), (begin, end) in zip(world.queues, world.lives, strict=True):
+        own = [incident for incident in incidents if incident[0] == queue_id]
+        each.append(scores.scored(name, own, [fault for fault in world.faults if fault.queue_id == queue_id]))
+        weeks.append((end - begin).total_seconds() / (7 * 86_400))
+    total = reduce(add, each)
+    table = Table(title=f"Labelled series in {directory.name}", title_justify="left")
+    table.add_column("series")
+    for column in ("weeks", "windows", "found", "incidents", "false", "false a week", "recall"):
+        table.add_column(column, justify="right")
+    for score, lasted in zip([*each, total], [*weeks, sum(weeks)], strict=True):
+        name = "all" if score is total else score.name
+        counts = (score.faults, score.detected, score.incidents, score.false)
+        ratios = (f"{score.false / lasted:.2f}", f"{score.recall:.2f}")
+        table.add_row(name, f"{lasted:.1f}", *map(str, counts), *ratios)
+    console.print(table)
+    good = total.false / sum(weeks) <= FALSE_A_WEEK and total.recall >= RECALL
+    console.print(
+        f"precision {total.precision:.2f}, F1 {total.f1:.2f}; required at most {FALSE_A_WEEK:g} false incident per queue and "
+        f"week at a recall of {RECALL}: {'reached' if good else 'not reached'}"
+    )
+    return 0 if good else 1
 
 
 def _print(console: Console, title: str, all_scores: list[Score], *, kinds: bool) -> None:

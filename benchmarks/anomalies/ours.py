@@ -6,8 +6,9 @@ from datetime import timedelta
 
 from pyspark.sql import SparkSession
 
-from benchmarks.anomalies.faults import START, TRAINING, WEEK, World
+from benchmarks.anomalies.faults import START, World
 from benchmarks.anomalies.scores import Incident
+from tarry.edges.spark.jobs.anomalies import MINUTES_BACK
 from tarry.edges.spark.schemas import EVENTS
 from tarry.edges.spark.transforms.anomalies import baselines
 from tarry.edges.spark.transforms.anomalies.builtin import STATISTICAL
@@ -18,22 +19,23 @@ from tarry.edges.spark.transforms.anomalies.registry import Registry, detected
 def detected_incidents(
     spark: SparkSession, world: World, registry: Registry = STATISTICAL
 ) -> list[tuple[str, Incident]]:
-    since = START + timedelta(minutes=TRAINING)
-    until = since + timedelta(minutes=WEEK)
-    rows = [(i, name, None, START, None, "events") for i, name in world.queues]
+    lives = world.lives or ((START, None),) * len(world.queues)
+    rows = [(i, name, None, *life, "events") for (i, name), life in zip(world.queues, lives, strict=True)]
     queues = spark.createDataFrame(rows, QUEUES)
     minutes = spark.createDataFrame(world.minutes)
-    tallies = baselines.tallied_series(baselines.series(minutes, queues, START, until)).localCheckpoint()
-    days = [(since + timedelta(days=n)).date() for n in range(WEEK // 1440)]
+    calendar, since, until = registry.calendar, world.since, world.until
+    everything = baselines.series(minutes, queues, START, until, calendar).localCheckpoint()
+    tallies = baselines.tallied_series(everything).localCheckpoint()
+    days = [(since + timedelta(days=n)).date() for n in range((until - since).days + 1)]
     events = spark.createDataFrame([], EVENTS)
     context = DetectorContext(
         events=events,
         idle=events,
         metrics=minutes,
-        series=baselines.series(minutes, queues, since, until).localCheckpoint(),
+        series=everything.where(f"minute >= timestamp '{(since - MINUTES_BACK).isoformat()}'"),
         queues=queues,
         profiles=spark.createDataFrame([], PROFILES),
-        bands=baselines.bands(tallies, days).localCheckpoint(),
+        bands=baselines.bands(tallies, days, calendar).localCheckpoint(),
         since=since,
         until=until,
         minutes_since=since,

@@ -168,7 +168,7 @@ def test_the_terminal_shows_queues_consumers_anomalies_and_the_forecast() -> Non
         "worker-1",
         "1 anomaly",
         "order-1 was buried.",
-        "observed 3, expected at most 2",
+        "observed 3 attempts, expected at most 2",
         "7 messages are",
     ):
         assert part in text

@@ -14,6 +14,27 @@ class Severity(StrEnum):
     CRITICAL = "critical"
 
 
+OBSERVED = {
+    "flash_message": "ms until it was leased",
+    "large_payload": "bytes",
+    "long_processing": "s from lease to ack or nack",
+    "near_dlq": "attempts left",
+    "dlq_movement": "attempts",
+    "zombie_message": "s since the lease expired",
+    "burst_dequeue": "messages leased by one consumer",
+    "bulk_enqueue": "offers in one transaction",
+    "bulk_delete": "messages removed in one transaction",
+    "bulk_move": "messages redriven in one transaction",
+    "queue_cleared": "messages",
+    "unusual_offers": "messages offered",
+    "unusual_acks": "messages acked",
+    "unusual_failures": "failed deliveries",
+    "slow_processing": "s of processing (p95)",
+    "late_delivery": "s of delivery lag (p95)",
+}
+"""What the observed value of a detector counts or measures."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anomaly(PipelineRow):
     """A finding of a detector. The same events give one anomaly, however often they are judged."""
@@ -38,6 +59,11 @@ class Anomaly(PipelineRow):
     acknowledged_at: datetime | None
     acknowledged_by: str | None
     note: str | None
+
+    @property
+    def measured(self) -> str:
+        """What `observed` is a number of. Empty for detectors that are not ours."""
+        return OBSERVED.get(self.detector, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

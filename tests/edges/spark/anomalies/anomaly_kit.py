@@ -24,7 +24,10 @@ NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
 TODAY = NOON.date()
 SINCE = datetime(2026, 11, 16, tzinfo=UTC)
 UNTIL = datetime(2026, 11, 17, tzinfo=UTC)
-SERIES = "queue_id int, queue string, metric string, scale int, minute timestamp, date date, hour int, value double, x double"
+SERIES = (
+    "queue_id int, queue string, metric string, scale int, minute timestamp, date date, hour int, phase double, "
+    "value double, x double"
+)
 
 
 @dataclass

@@ -63,10 +63,10 @@ def ten_a_minute(spark: SparkSession, app: App, lake: str, today: datetime) -> N
     """The two weeks before, as a run would have tallied them."""
     (queue,) = app.pipeline.anomalies.queues()
     rows = [
-        ((today - timedelta(days=n)).date(), queue[0], None, "offered", scale, hour, (10.0 * scale) ** 0.5, 60)
-        for n in range(1, 15)
+        (day.date(), queue[0], None, "offered", scale, day.weekday() * 24 + hour, (10.0 * scale) ** 0.5, 60)
+        for day in (today - timedelta(days=n) for n in range(1, 15))
         for hour in range(24)
-        for scale in (1, 10)
+        for scale in (5, 30)
     ]
     tallies = local_frame(spark, rows, profiles.TALLIES).selectExpr("1L as round", "*")
     LakeTable(Lake.at(lake), "baselines").commit(tallies.coalesce(1), [], 1)

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tarry.core.analytics.calendar import Calendar
 from tarry.edges.spark.sizing import local_frame
 from tarry.edges.spark.transforms import consumers, metrics
 from tarry.edges.spark.transforms import history as tracing
 from tarry.edges.spark.transforms.anomalies import baselines, profiles
 from tarry.edges.spark.transforms.anomalies.context import BANDS, QUEUES
-from tarry.edges.spark.transforms.anomalies.statistical import LevelSettings, incidents, scored, unusual
+from tarry.edges.spark.transforms.anomalies.statistical import LevelSettings, incidents
 from tests.edges.spark.anomalies.anomaly_kit import NOON, SINCE, TODAY, UNTIL, Journal, day, detected_by, seen
 
 if TYPE_CHECKING:
@@ -35,23 +36,40 @@ def orders(
     return local_frame(spark, [(1, "orders", 5, created_at, deleted_at, level)], QUEUES)
 
 
-def usual(spark: SparkSession, metric: str, median: float, sigma: float, *, scale: int = 1) -> DataFrame:
-    rows = [(TODAY, 1, metric, scale, hour, 240, median, sigma, median - sigma, median + sigma) for hour in range(24)]
+def usual(spark: SparkSession, metric: str, median: float, sigma: float) -> DataFrame:
+    rows = [
+        (TODAY, 1, metric, 5, hour, 240, median, median, median, sigma, sigma, sigma) for hour in range(24)
+    ]  # fmt: skip
     return local_frame(spark, rows, BANDS)
 
 
 def test_minutes_in_which_nothing_happened_are_zeros(spark: SparkSession) -> None:
-    series = baselines.series(minutes_of(spark, {0: 9, 3: 4}), orders(spark), NOON, NOON + timedelta(minutes=5))
-    offered = series.where("metric = 'offered' and scale = 1").orderBy("minute").collect()
-    assert [(row.value, row.x) for row in offered] == [(9, 3), (0, 0), (0, 0), (4, 2), (0, 0)]
-    assert series.where("metric = 'processing'").count() == 2
+    counts = {4: 9, 7: 7}
+    series = baselines.series(minutes_of(spark, counts), orders(spark), NOON, NOON + timedelta(minutes=9))
+    offered = series.where("metric = 'offered' and scale = 5").orderBy("minute").collect()
+    assert [(row.value, row.x) for row in offered] == [(9, 3), (9, 3), (9, 3), (16, 4), (16, 4)]
+    assert series.where("metric = 'processing'").count() == 5
 
 
-def test_a_queue_is_judged_from_its_first_whole_minute_until_it_is_deleted(spark: SparkSession) -> None:
-    queue = orders(spark, created_at=NOON + timedelta(seconds=61), deleted_at=NOON + timedelta(minutes=4, seconds=30))
-    series = baselines.series(minutes_of(spark, {2: 1}), queue, NOON, NOON + timedelta(minutes=9))
-    lived = series.where("metric = 'acked' and scale = 1").orderBy("minute").collect()
-    assert [row.value for row in lived] == [1, 0]  # minutes 2 and 3
+def test_a_queue_is_judged_from_its_first_whole_minutes_until_it_is_deleted(spark: SparkSession) -> None:
+    queue = orders(spark, created_at=NOON + timedelta(seconds=61), deleted_at=NOON + timedelta(minutes=8, seconds=30))
+    series = baselines.series(minutes_of(spark, {2: 1}), queue, NOON, NOON + timedelta(minutes=19))
+    lived = series.where("metric = 'acked'").orderBy("minute").collect()
+    assert [(row.value, row.minute.astimezone(UTC).minute) for row in lived] == [(1, 6), (0, 7)]
+
+
+def test_hours_are_those_of_local_clocks_and_a_holiday_is_a_sunday(spark: SparkSession) -> None:
+    calendar = Calendar("Asia/Kolkata", frozenset({TODAY}))
+    counts = dict.fromkeys(range(800), 1)
+    series = baselines.series(minutes_of(spark, counts), orders(spark), NOON, NOON + timedelta(hours=13), calendar)
+    rows = series.where("metric = 'offered' and scale = 5").selectExpr("unix_seconds(minute) as at", "hour", "phase")
+    by_clock = {
+        datetime.fromtimestamp(row.at, UTC): (row.hour, row.phase) for row in rows.collect() if row.at % 900 == 0
+    }
+    assert by_clock == {
+        at: (calendar.hour_of_week(at), ((at.minute + 30) % 60 - 29.5) / 60) for at in by_clock
+    }  # fmt: skip
+    assert {hour // 24 for hour, _ in by_clock.values()} == {6, 1}  # the holiday, and the Tuesday after it
 
 
 def test_a_queue_without_a_journal_is_not_judged(spark: SparkSession) -> None:
@@ -59,27 +77,24 @@ def test_a_queue_without_a_journal_is_not_judged(spark: SparkSession) -> None:
     assert series.count() == 0
 
 
-def test_ten_minutes_are_summed_once_there_are_ten(spark: SparkSession) -> None:
-    counts = dict.fromkeys(range(12), 2)
-    series = baselines.series(
-        minutes_of(spark, counts), orders(spark, created_at=NOON), NOON, NOON + timedelta(minutes=12)
-    )
-    assert [row.value for row in series.where("metric = 'offered' and scale = 10").collect()] == [20, 20, 20]
-
-
 def tallies(spark: SparkSession, rows: list[tuple[int, float, int]], metric: str = "offered") -> DataFrame:
     """Days before today, value, minutes; all at noon."""
     return local_frame(
-        spark, [(day(-ago), 1, None, metric, 1, 12, value, n) for ago, value, n in rows], profiles.TALLIES
+        spark,
+        [(day(-ago), 1, None, metric, 5, day(-ago).weekday() * 24 + 12, value, n) for ago, value, n in rows],
+        profiles.TALLIES,
     )
+
+
+def few(days: int) -> float:
+    return (28 / days) ** 0.25
 
 
 def test_the_band_is_median_and_mad_of_the_same_hour_of_the_week(spark: SparkSession) -> None:
     weeks = [(7, 10.0, 30), (7, 12.0, 30), (14, 10.0, 30), (14, 14.0, 30), (14, 99.0, 3)]
-    other_days = [(1, 50.0, 60), (2, 50.0, 60), (3, 50.0, 60)]
-    (band,) = baselines.bands(tallies(spark, weeks + other_days), [TODAY]).collect()
-    assert (band.n, band.median) == (123, 12.0)
-    assert band.sigma == pytest.approx(2 * 1.4826)  # half of them lie within 2 of 12
+    (band,) = baselines.bands(tallies(spark, weeks), [TODAY]).collect()
+    assert (band.hour, band.n, band.median) == (12, 123, 12.0)
+    assert band.sigma == pytest.approx(2 * 1.4826 * few(2), rel=0.02)  # half of them lie within 2 of 12
 
 
 def test_until_two_weeks_are_known_the_hour_of_like_days_counts(spark: SparkSession) -> None:
@@ -91,14 +106,25 @@ def test_until_two_weeks_are_known_the_hour_of_like_days_counts(spark: SparkSess
     assert baselines.bands(tallies(spark, like[:2] + weekend), [TODAY]).count() == 0
 
 
-def test_a_spread_below_that_of_a_poisson_count_is_not_believed(spark: SparkSession) -> None:
-    (band,) = baselines.bands(tallies(spark, [(7, 3.0, 60), (14, 3.0, 60)]), [TODAY]).collect()
-    assert band.sigma == 0.5
-
-
-def test_a_spread_below_a_tenth_of_the_level_is_not_believed(spark: SparkSession) -> None:
+def test_a_spread_below_that_of_a_poisson_count_and_some_percent_is_not_believed(spark: SparkSession) -> None:
     (band,) = baselines.bands(tallies(spark, [(7, 40.0, 60), (14, 40.0, 60)]), [TODAY]).collect()
-    assert band.sigma == 2.0
+    assert band.sigma == pytest.approx((0.25 + (0.03 * 40) ** 2) ** 0.5 * few(2))
+
+
+def test_the_past_is_raised_by_its_growth_and_bursts_at_any_hour_are_usual(spark: SparkSession) -> None:
+    """Four weeks in which the root of the count grew by 5 % a week, with a burst every day, each time at another hour."""
+    rows = [
+        (day(-ago), 1, None, "offered", 5, day(-ago).weekday() * 24 + hour, 20 * 1.05 ** (-ago / 7) * burst, n)
+        for ago in range(1, 29)
+        for hour in range(9, 16)
+        for burst, n in ((1.0, 55), (2.0, 5 if hour == 11 + ago % 3 else 0))
+        if n
+    ]
+    bands = {row.hour: row for row in baselines.bands(local_frame(spark, rows, profiles.TALLIES), [TODAY]).collect()}
+    assert [band.median for band in bands.values()] == pytest.approx([20.0] * 7)
+    assert bands[12].sigma == pytest.approx((0.25 + 0.6**2) ** 0.5)
+    assert [bands[hour].peak for hour in (9, 12, 15)] == pytest.approx([20.0] * 3, rel=0.02)
+    assert bands[12].trough == 0
 
 
 def test_neither_today_nor_what_is_older_than_four_weeks_is_the_past(spark: SparkSession) -> None:
@@ -107,7 +133,8 @@ def test_neither_today_nor_what_is_older_than_four_weeks_is_the_past(spark: Spar
 
 def anomalies_in(spark: SparkSession, values: dict[int, float], metric: str, **band: Any) -> list[Any]:
     rows = [
-        (1, "orders", metric, 1, NOON + timedelta(minutes=m), TODAY, 12, x * x, x) for m, x in values.items()
+        (1, "orders", metric, 5, NOON + timedelta(minutes=m), TODAY, 12 + m // 60, 0.0, x * x, x)
+        for m, x in values.items()
     ]  # fmt: skip
     from tests.edges.spark.anomalies.anomaly_kit import SERIES
 
@@ -117,51 +144,49 @@ def anomalies_in(spark: SparkSession, values: dict[int, float], metric: str, **b
 
 
 def test_consecutive_minutes_are_one_incident(spark: SparkSession) -> None:
-    values = dict.fromkeys(range(20), 10.0) | {5: 12.0, 6: 12.0, 9: 12.5, 10: 12.0, 11: 12.0}
+    values = dict.fromkeys(range(20), 10.0) | {5: 12.5, 6: 12.5, 9: 13.0, 10: 12.5, 11: 12.5}
     (row,) = anomalies_in(spark, values, "offered", median=10.0, sigma=0.5)
     assert (row.window_to - row.window_from).total_seconds() == 7 * 60
-    assert (row.observed, row.score) == (156.25, 5.0)
+    assert (row.observed, row.score) == (169, 6.0)
     assert (row.expected_low, row.expected_high) == (8.25**2, 11.75**2)
     assert row.sentence == (
-        "Queue orders: 156 messages were offered in the minute 12:09 UTC, where 68 to 138 is usual at this hour of the "
-        "week. It lasted 7 min."
+        "Queue orders: 169 messages were offered in the 5 minutes up to 12:09 UTC, where 68 to 138 is usual at this time of "
+        "the week. It lasted 7 min."
     )
 
 
 def test_a_stall_is_an_incident_though_nothing_happens_in_it(spark: SparkSession) -> None:
     values = dict.fromkeys(range(20), 4.0) | dict.fromkeys(range(8, 12), 0.0)
     (row,) = anomalies_in(spark, values, "acked", median=4.0, sigma=0.5)
-    assert row.sentence.startswith("Queue orders: no messages were acked in the minute 12:")
+    assert row.sentence.startswith("Queue orders: no messages were acked in the 5 minutes up to 12:")
     assert row.score == -8.0
 
 
 def test_a_few_minutes_just_outside_are_noise_and_one_far_outside_is_not(spark: SparkSession) -> None:
     quiet = dict.fromkeys(range(20), 10.0)
-    assert anomalies_in(spark, quiet | dict.fromkeys(range(5, 9), 12.0), "offered", median=10.0, sigma=0.5) == []
+    assert anomalies_in(spark, quiet | dict.fromkeys(range(5, 9), 12.5), "offered", median=10.0, sigma=0.5) == []
     assert len(anomalies_in(spark, quiet | {5: 13.5}, "offered", median=10.0, sigma=0.5)) == 1
 
 
-def test_just_below_the_threshold_nothing_fires(spark: SparkSession) -> None:
-    assert anomalies_in(spark, dict.fromkeys(range(20), 11.75), "offered", median=10.0, sigma=0.5) == []
-    assert len(anomalies_in(spark, dict.fromkeys(range(20), 11.76), "offered", median=10.0, sigma=0.5)) == 1
+def test_below_the_minimum_effect_nothing_fires_however_small_the_spread(spark: SparkSession) -> None:
+    """Half more than expected, and eight messages."""
+    assert anomalies_in(spark, dict.fromkeys(range(9), 12.24), "offered", median=10.0, sigma=0.1) == []
+    assert len(anomalies_in(spark, dict.fromkeys(range(9), 12.25), "offered", median=10.0, sigma=0.1)) == 1
+    assert anomalies_in(spark, dict.fromkeys(range(9), 2.99), "offered", median=1.0, sigma=0.1) == []
+
+
+def test_another_level_is_unusual_only_at_first(spark: SparkSession) -> None:
+    """For the ten minutes until its level is known here; for an hour when two hours of the old one precede it."""
+    (row,) = anomalies_in(spark, dict.fromkeys(range(60), 14.0), "offered", median=10.0, sigma=0.5)
+    assert (row.window_to - row.window_from).total_seconds() == 10 * 60
+    values = dict.fromkeys(range(120), 10.0) | dict.fromkeys(range(120, 300), 14.0)
+    (row,) = anomalies_in(spark, values, "offered", median=10.0, sigma=0.5)
+    assert (row.window_to - row.window_from).total_seconds() == 60 * 60
 
 
 def test_fewer_failures_than_usual_are_no_anomaly(spark: SparkSession) -> None:
     assert anomalies_in(spark, dict.fromkeys(range(20), 0.0), "failed", median=5.0, sigma=0.5) == []
     assert len(anomalies_in(spark, dict.fromkeys(range(20), 8.0), "failed", median=5.0, sigma=0.5)) == 1
-
-
-def test_what_happens_once_an_hour_is_usual_though_its_median_is_zero(spark: SparkSession) -> None:
-    past = tallies(spark, [(7, 0.0, 59), (7, 4.0, 1), (14, 0.0, 59), (14, 4.0, 1)])
-    rows = [
-        (1, "orders", "offered", 1, NOON, TODAY, 12, 16.0, 4.0),
-        (1, "orders", "offered", 1, NOON, TODAY, 12, 64.0, 8.0),
-    ]
-    from tests.edges.spark.anomalies.anomaly_kit import SERIES
-
-    scores = scored(local_frame(spark, rows, SERIES), baselines.bands(past, [TODAY]))
-    (out,) = unusual(scores, LevelSettings("offered")).collect()
-    assert out.worst_value.value == 64.0
 
 
 def test_the_same_incident_has_the_same_fingerprint_while_it_grows(spark: SparkSession) -> None:

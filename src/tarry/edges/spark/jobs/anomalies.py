@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from tarry.app import App
 from tarry.core.analytics.anomalies import ContinuableAnomaly, Published, Severity
+from tarry.core.analytics.calendar import Calendar
 from tarry.core.analytics.manifest import Run
 from tarry.core.analytics.metrics import Table
 from tarry.core.analytics.rounds import Round
@@ -44,8 +45,10 @@ from tarry.edges.spark.transforms.query import dated, query, sql
 JOB = "anomalies"
 EVENTS_BACK = timedelta(minutes=1)
 """Events of the last run that are judged again: a burst may go on."""
-MINUTES_BACK = timedelta(hours=2)
-"""Minutes before the judged ones, for sums of ten and the start of incidents. Longer ones keep their published start."""
+MINUTES_BACK = timedelta(hours=5)
+"""Minutes before the judged ones: three hours for sums and levels, and two for the start of incidents. Longer ones keep their
+published start.
+"""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _VALUES = 100
 """Different values in the sketches of a minute or an hour, roughly."""
@@ -104,7 +107,7 @@ def run(spark: SparkSession, app: App, args: AnomaliesArgs) -> AnomaliesSummary:
         archived = manifest.last_run(ARCHIVE, lake.root)
         complete_until = args.until or (until if archived is None else archived.started_at)
         work = _Judgement(spark, app, DerivedTables(lake), head, past, until, complete_until, noted)
-        work.prepare()
+        work.prepare(args.registry.calendar)
         with sized_for(spark, work.size) as layout, layout.keeping() as kept:
             context = work.context(layout, kept, args.registry)
             findings = kept(detected(context, args.registry))
@@ -159,6 +162,7 @@ class _Judgement:
             "until": until.isoformat(),
             "seen_until": None if newest is None else newest.isoformat(),
             "prepared": dict(past.get("prepared", {})),
+            "calendar": past.get("calendar", "") if past else None,
         }
 
     def _is_read(self, file: TableFile) -> bool:
@@ -176,7 +180,7 @@ class _Judgement:
         judged = self._judged_dates
         per_minute = self._rows(layout, self._tables.metrics, "minute", self._begin, metrics.MINUTES)
         end = self._complete_until.astimezone(UTC).replace(second=0, microsecond=0)
-        series = kept(baselines.series(per_minute, queues, self._begin, end))
+        series = kept(baselines.series(per_minute, queues, self._begin, end, registry.calendar))
         names = {
             by_minute: [each.name for each in registry if each.by_minute is by_minute] for by_minute in (True, False)
         }
@@ -209,8 +213,10 @@ class _Judgement:
             return local_frame(self._spark, [], facts.OPEN)
         return facts.still_open(facts.latest(facts.touched(stored, stored.where(facts.IDLE))))
 
-    def prepare(self) -> None:
-        """Compute what is usual on the judged dates, as far as it is not known: first the tallies of the dates before."""
+    def prepare(self, calendar: Calendar) -> None:
+        """Compute what is usual on the judged dates, as far as it is not known: first the tallies of the dates before. All of
+        it is computed again if the calendar has changed.
+        """
         judged = self._judged_dates
         window = _dates(judged[0] - timedelta(days=profiles.DAYS), judged[-1] - timedelta(days=1))
         table = LakeTable(self._tables.lake, _TALLIES)
@@ -218,6 +224,9 @@ class _Judgement:
             _rounds([file for of in tables for file in of.files(window)])
             for tables in ((self._tables.metrics, self._tables.consumers), (table,))
         )
+        if self.position["calendar"] not in (None, calendar.text()):
+            tallied, self.position["prepared"] = {}, {}
+        self.position["calendar"] = calendar.text()
         missing = [day for day in window if sources.get(day, 0) > tallied.get(day, 0)]
         tallied |= dict.fromkeys(missing, self._head.number)
         prepared: dict[str, int] = self.position["prepared"]
@@ -230,25 +239,30 @@ class _Judgement:
         if not missing and not due:
             return
         rows = sum(file.rows for of in (self._tables.metrics, self._tables.consumers) for file in of.files(missing))
-        with sized_for(self._spark, rows * _VALUES + sum(file.rows for file in table.files(window))) as layout:
+        size = rows * _VALUES + sum(file.rows for file in table.files(window))
+        with sized_for(self._spark, size) as layout, layout.keeping() as kept:
             queues = layout.read(local_frame(self._spark, self._queues, QUEUES))
             if missing:
-                table.replace_days(layout.by(self._tallies(layout, queues, missing), "date"), missing, self._run.id)
+                table.replace_days(
+                    layout.by(self._tallies(layout, queues, missing, calendar), "date"), missing, self._run.id
+                )
             tallies = self._of_dates(layout, _TALLIES, window, profiles.TALLIES)
-            usual = {_PROFILES: profiles.profiles(tallies, due), _BANDS: baselines.bands(tallies, due)} if due else {}
-            for name, frame in usual.items():
-                LakeTable(self._tables.lake, name).replace_days(layout.by(frame, "date"), due, self._run.id)
+            if due:
+                bands = baselines.bands(tallies, due, calendar, kept=kept)
+                for name, frame in ((_PROFILES, profiles.profiles(tallies, due)), (_BANDS, bands)):
+                    LakeTable(self._tables.lake, name).replace_days(layout.by(frame, "date"), due, self._run.id)
+            shown_after = self._until.date() - timedelta(days=7)
             bands = baselines.published_bands(
-                self._of_dates(layout, _BANDS, due, BANDS), queues, self._until.date() - timedelta(days=7)
+                self._of_dates(layout, _BANDS, due, BANDS), queues, due, shown_after, calendar
             )
             self._app.pipeline.analytics.put(Table.BANDS, Rows(bands, bands.columns, self._run))
 
-    def _tallies(self, layout: FrameLayout, queues: DataFrame, days: Sequence[date]) -> DataFrame:
+    def _tallies(self, layout: FrameLayout, queues: DataFrame, days: Sequence[date], calendar: Calendar) -> DataFrame:
         """The tallies of these dates, from all of their minutes and hours."""
-        begin, end = _midnight(days[0]) - timedelta(minutes=10), _midnight(days[-1] + timedelta(days=1))
+        begin, end = _midnight(days[0]) - baselines.BEFORE, _midnight(days[-1] + timedelta(days=1))
         minutes = self._rows(layout, self._tables.metrics, "minute", begin, metrics.MINUTES)
         hours = self._rows(layout, self._tables.consumers, "hour", begin, consumers.HOURS)
-        of_series = baselines.tallied_series(baselines.series(minutes, queues, begin, end))
+        of_series = baselines.tallied_series(baselines.series(minutes, queues, begin, end, calendar))
         dates = ", ".join(f"date '{day}'" for day in days)
         tallies = profiles.tallied(minutes, hours).unionByName(of_series).where(f"date in ({dates})")
         return tallies.selectExpr(f"{self._head.number}L as round", "*")

@@ -120,7 +120,7 @@ class AnomalyLine(NamedTuple):
     @property
     def facts(self) -> list[str]:
         anomaly = self.anomaly
-        observed = None if anomaly.observed is None else _number(anomaly.observed)
+        observed = None if anomaly.observed is None else f"{_number(anomaly.observed)} {anomaly.measured}".rstrip()
         pairs = (("observed", observed), ("expected", expected_band(anomaly.expected_low, anomaly.expected_high)))
         return [f"{name} {value}" for name, value in pairs if value]
 

@@ -2,20 +2,33 @@
 """Expected values per hour of the week, for each metric of each queue."""
 
 from collections.abc import Iterable
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
+from tarry.core.analytics.calendar import UTC_CALENDAR, Calendar
+from tarry.edges.spark.schemas import struct
+from tarry.edges.spark.sizing import Keep, local_frame
 from tarry.edges.spark.transforms.anomalies.profiles import DAYS, over_past
 from tarry.edges.spark.transforms.query import query, sql
 
 METRICS = ("offered", "acked", "failed", "processing", "lag")
 """Three counts and two durations."""
 
+BEFORE = timedelta(minutes=30)
+"""The longest sums of `series`."""
 
-def series(per_minute: DataFrame, queues: DataFrame, since: datetime, until: datetime) -> DataFrame:
-    """queue_id, queue, metric, scale, minute, date, hour, value, x: every minute of every queue with a journal."""
-    return query(sql("anomalies/series"), {"since": since, "until": until}, per_minute=per_minute, queues=queues)
+JUDGED = struct("date date, utc_hour int, hour int")
+"""The hours of dates, each with its hour of the week by local clocks."""
+
+
+def series(
+    per_minute: DataFrame, queues: DataFrame, since: datetime, until: datetime, calendar: Calendar = UTC_CALENDAR
+) -> DataFrame:
+    """queue_id, queue, metric, scale, minute, date, hour, phase, value, x: every minute of every queue with a journal."""
+    holidays = ",".join(day.isoformat() for day in sorted(calendar.holidays))
+    args = {"since": since, "until": until, "zone": calendar.zone, "holidays": holidays}
+    return query(sql("anomalies/series"), args, per_minute=per_minute, queues=queues)
 
 
 def unscaled(x: str) -> str:
@@ -28,12 +41,30 @@ def tallied_series(of_minutes: DataFrame) -> DataFrame:
     return query(sql("anomalies/tallied_series"), series=of_minutes)
 
 
+def hours(spark: SparkSession, dates: Iterable[date], calendar: Calendar) -> DataFrame:
+    return local_frame(spark, [(day, *hour) for day in dates for hour in calendar.hours(day)], JUDGED)
+
+
 def bands(
-    tallies: DataFrame, dates: Iterable[date], *, days: int = DAYS, weekly: int = 120, daily: int = 180
+    tallies: DataFrame,
+    dates: Iterable[date],
+    calendar: Calendar = UTC_CALENDAR,
+    *,
+    kept: Keep = lambda frame: frame.localCheckpoint(),
+    days: int = DAYS,
+    weekly: int = 120,
+    daily: int = 180,
 ) -> DataFrame:
-    return over_past("anomalies/bands", tallies, dates, days, weekly=weekly, daily=daily)
+    dates = sorted(dates)
+    judged = hours(tallies.sparkSession, dates, calendar)
+    grown = kept(over_past("anomalies/grown", tallies.where("hour is not null"), dates, days, {"judged": judged}))
+    weeks = kept(query(sql("anomalies/weeks"), {"days": days, "weekly": weekly, "daily": daily}, grown=grown))
+    return query(sql("anomalies/bands"), grown=grown, weeks=weeks, judged=judged)
 
 
-def published_bands(bands: DataFrame, queues: DataFrame, after: date) -> DataFrame:
+def published_bands(
+    bands: DataFrame, queues: DataFrame, dates: Iterable[date], after: date, calendar: Calendar = UTC_CALENDAR
+) -> DataFrame:
+    judged = hours(bands.sparkSession, dates, calendar)
     shown = {"low": unscaled("lowest"), "middle": unscaled("median"), "high": unscaled("highest")}
-    return query(sql("anomalies/published_bands", **shown), {"after": after}, bands=bands, queues=queues)
+    return query(sql("anomalies/published_bands", **shown), {"after": after}, bands=bands, queues=queues, judged=judged)

@@ -27,10 +27,12 @@ PROFILES = struct(
 """Usual values of a queue on a date, from the four weeks before it; `consumer` is null for all consumers together."""
 
 BANDS = struct(
-    "date date, queue_id int, metric string, scale int, hour int, n long, median double, sigma double, p01 double, "
-    "p99 double"
+    "date date, queue_id int, metric string, scale int, hour int, n long, median double, before double, after double, "
+    "sigma double, peak double, trough double"
 )
-"""Usual values in an hour of a date, from the same hours of the weeks before it, on the scale of `series`."""
+"""Usual values in an hour of a date, from the same hours of the weeks before it, on the scale of `series`: the median and
+those of its neighbours, the spread, and how far the usual peak and trough are from it.
+"""
 
 CONTINUABLE = struct(
     "detector string, queue_id int, queue string, key string, consumer string, window_from timestamp, "

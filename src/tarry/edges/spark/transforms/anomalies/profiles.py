@@ -6,8 +6,9 @@ the date is over. The profile of a date is the sum of the tallies of the four we
 quantile is accurate to 9 %, far below the factor of four used in the rules.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import date
+from types import MappingProxyType
 
 from pyspark.sql import DataFrame
 
@@ -29,7 +30,14 @@ def profiles(tallies: DataFrame, dates: Iterable[date], days: int = DAYS) -> Dat
     return over_past("anomalies/profiles", tallies, dates, days)
 
 
-def over_past(name: str, tallies: DataFrame, dates: Iterable[date], days: int, **args: int) -> DataFrame:
+def over_past(
+    name: str,
+    tallies: DataFrame,
+    dates: Iterable[date],
+    days: int,
+    more: Mapping[str, DataFrame] = MappingProxyType({}),
+    **args: int,
+) -> DataFrame:
     """A query over the tallies of the days before each of these dates."""
     every = ",".join(day.isoformat() for day in sorted(dates))
-    return query(sql(name, past=sql("anomalies/past")), {"dates": every, "days": days, **args}, tallies=tallies)
+    return query(sql(name, past=sql("anomalies/past")), {"dates": every, "days": days, **args}, tallies=tallies, **more)

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from datetime import date
 from functools import reduce
 from typing import Any
 
 from pyspark.sql import DataFrame
 
 from tarry.core.analytics.anomalies import Severity
+from tarry.core.analytics.calendar import UTC_CALENDAR, Calendar
 from tarry.core.errors import InvalidInput
 from tarry.edges.spark.transforms.anomalies.context import DetectorContext
 from tarry.edges.spark.transforms.anomalies.findings import FINDINGS, completed
@@ -77,6 +79,8 @@ def detector(
 @dataclass(frozen=True)
 class Registry:
     detectors: tuple[Detector, ...] = ()
+    calendar: Calendar = UTC_CALENDAR
+    """What hours and days are alike, for the detectors of levels."""
 
     def __post_init__(self) -> None:
         names = [each.name for each in self.detectors]
@@ -96,14 +100,14 @@ class Registry:
         return tuple(each.name for each in self.detectors)
 
     def with_detector(self, *added: Detector) -> Registry:
-        return Registry((*self.detectors, *added))
+        return replace(self, detectors=(*self.detectors, *added))
 
     def without(self, *names: str) -> Registry:
         gone = {self[name].name for name in names}
-        return Registry(tuple(each for each in self.detectors if each.name not in gone))
+        return replace(self, detectors=tuple(each for each in self.detectors if each.name not in gone))
 
     def only(self, *names: str) -> Registry:
-        return Registry(tuple(self[name] for name in names))
+        return replace(self, detectors=tuple(self[name] for name in names))
 
     def with_settings(self, name: str, settings: Any) -> Registry:
         """The same detectors, one of them with other settings."""
@@ -117,7 +121,12 @@ class Registry:
 
     def with_replaced(self, name: str, **changes: Any) -> Registry:
         changed = self[name]
-        return Registry(tuple(replace(each, **changes) if each is changed else each for each in self.detectors))
+        detectors = tuple(replace(each, **changes) if each is changed else each for each in self.detectors)
+        return replace(self, detectors=detectors)
+
+    def with_calendar(self, zone: str, holidays: Iterable[date] = ()) -> Registry:
+        """The same detectors by the clocks of a zone, such as "Europe/Berlin". Holidays are compared with Sundays."""
+        return replace(self, calendar=Calendar(zone, frozenset(holidays)))
 
 
 def detected(context: DetectorContext, registry: Registry) -> DataFrame:

@@ -1,7 +1,7 @@
 # pyright: basic
-"""Statistical detectors: a metric that deviates from its usual value at this hour of the week."""
+"""Statistical detectors: a metric that deviates from its usual value at this time of the week."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from pyspark.sql import DataFrame
 
@@ -14,37 +14,27 @@ from tarry.edges.spark.transforms.query import query, sql
 
 @dataclass(frozen=True)
 class LevelSettings:
-    """Settings of a level detector. A minute is unusual if it is `threshold` spreads from the median and outside of the
-    outer percentiles. A single minute is raised only at twice that distance; otherwise `lasting` minutes in a row are
-    needed, with gaps of at most `gap` minutes.
+    """Settings of a level detector. Unusual minutes with gaps of at most `gap` minutes are one incident, which is raised if
+    there are `lasting` of them, or one at twice the distance.
     """
 
     metric: str
     threshold: float = 3.5
-    threshold_of_ten: float = 4.5
-    """For sums over ten minutes: they overlap, so that an unusual one is never alone."""
+    """Spreads from what is expected."""
+    peak: float = 1.25
+    """The usual peak of this time of day must be exceeded by this factor."""
+    trough: float = 1.0
+    more: float = 0.5
+    """Minimum effect: this share more than expected."""
+    less: float = 0.25
+    least: float = 8.0
+    """Minimum effect in messages."""
     lasting: int = 5
-    gap: int = 2
-
-
-def scored(series: DataFrame, bands: DataFrame) -> DataFrame:
-    return query(sql("anomalies/scored"), series=series, bands=bands)
-
-
-def unusual(scores: DataFrame, settings: LevelSettings) -> DataFrame:
-    return query(sql("anomalies/unusual"), _limits(settings), scores=scores)
+    gap: int = 30
 
 
 def incidents(minutes: DataFrame, settings: LevelSettings) -> DataFrame:
     return query(sql("anomalies/incidents"), {"lasting": settings.lasting, "gap": settings.gap}, minutes=minutes)
-
-
-def _limits(settings: LevelSettings) -> dict[str, str | float]:
-    return {
-        "metric": settings.metric,
-        "threshold": settings.threshold,
-        "threshold_of_ten": settings.threshold_of_ten,
-    }
 
 
 def unusual_level(context: DetectorContext, settings: LevelSettings) -> DataFrame:
@@ -53,7 +43,7 @@ def unusual_level(context: DetectorContext, settings: LevelSettings) -> DataFram
         f"select * from ({sql('anomalies/incidents', minutes=minutes)}) "  # noqa: S608
         "where window_to >= timestamp(:since) and window_from < timestamp(:until)"
     )
-    args = context.args(lasting=settings.lasting, gap=settings.gap, **_limits(settings))
+    args = context.args(**asdict(settings))
     args["since"] = context.minutes_since
     words = {"low": unscaled("worst_value.low"), "high": unscaled("worst_value.high")}
     frames = {"series": context.series, "bands": context.bands}
@@ -67,9 +57,9 @@ def unusual_level(context: DetectorContext, settings: LevelSettings) -> DataFram
 
 
 LEVELS = (
-    Detector("unusual_offers", Severity.WARNING, unusual_level, LevelSettings("offered"), by_minute=True),
-    Detector("unusual_acks", Severity.WARNING, unusual_level, LevelSettings("acked"), by_minute=True),
-    Detector("unusual_failures", Severity.CRITICAL, unusual_level, LevelSettings("failed"), by_minute=True),
-    Detector("slow_processing", Severity.WARNING, unusual_level, LevelSettings("processing"), by_minute=True),
-    Detector("late_delivery", Severity.WARNING, unusual_level, LevelSettings("lag"), by_minute=True),
+    Detector("unusual_offers", Severity.WARNING, unusual_level, LevelSettings("offered"), 2, by_minute=True),
+    Detector("unusual_acks", Severity.WARNING, unusual_level, LevelSettings("acked"), 2, by_minute=True),
+    Detector("unusual_failures", Severity.CRITICAL, unusual_level, LevelSettings("failed"), 2, by_minute=True),
+    Detector("slow_processing", Severity.WARNING, unusual_level, LevelSettings("processing"), 2, by_minute=True),
+    Detector("late_delivery", Severity.WARNING, unusual_level, LevelSettings("lag"), 2, by_minute=True),
 )

@@ -1,33 +1,38 @@
--- Median, spread and outer percentiles of each metric for each hour of the judged dates. From the same hour of the week, if at
--- least `weekly` minutes of it are known (two weeks); else from the same hour of the other working days, or of the other weekend
--- days, if at least `daily` minutes are known (three days); else nothing is judged. Median and MAD stay stable as long as fewer
--- than half of the minutes are anomalous. The spread is at least that of a Poisson count, or a factor; of counts also a tenth
--- of the level (0.05 of its root): four weeks are too few to measure how levels drift.
-with summed as (
-    select date, queue_id, measure, scale, hour, value, sum(if(date_diff(date, seen_on) % 7 = 0, n, 0)) as same, sum(n) as alike
-    from {past}
-    where hour is not null and (weekday(date) in (5, 6)) = (weekday(seen_on) in (5, 6))
-    group by date, queue_id, measure, scale, hour, value
-), chosen as (
-    select *, if(sum(same) over (partition by date, queue_id, measure, scale, hour) >= :weekly, same, alike) as n from summed
-), middles as (
-    select date, queue_id, measure, scale, hour, sum(n) as total, max(same > 0) as has_same,
-        percentile(value, array(0.01, 0.5, 0.99), n) as points, collect_list(struct(value, n)) as tallies
-    from chosen
-    where n > 0
-    group by date, queue_id, measure, scale, hour
-), each as (
-    select *, inline(tallies)
-    from middles
-    where total >= :weekly and (total >= :daily or has_same)
-), spread as (
-    select date, queue_id, measure, scale, hour, first(total) as n, first(points) as points,
-        percentile(abs(value - points[1]), 0.5, n) as mad
-    from each
-    group by date, queue_id, measure, scale, hour
+-- What is usual for each metric in each hour of the judged dates: the median of the hour with its neighbours, for the way from
+-- hour to hour, and how far values are from it. Deviations are pooled: the spread (by MAD, at least one unit) over all days
+-- and three hours, so that it includes how days differ; and the usual peak and trough of seven hours of a day, which bursts
+-- and jobs exceed on one day in ten (the trough: in five).
+with deviations as (
+    select date, queue_id, measure, scale, seen_on, weeks.of_day, round((x - median) / unit, 1) as z, sum(grown.n) as n
+    from {grown} grown
+    join {weeks} weeks using (date, queue_id, measure, scale, hour)
+    group by date, queue_id, measure, scale, seen_on, weeks.of_day, round((x - median) / unit, 1)
+), spreads as (
+    select date, queue_id, measure, scale, near.of_day, percentile(abs(z), 0.5, n) * 1.4826D as spread
+    from deviations lateral view explode(transform(sequence(23, 25), by -> (of_day + by) % 24)) near as of_day
+    group by date, queue_id, measure, scale, near.of_day
+), extremes as (
+    select date, queue_id, measure, scale, seen_on, near.of_day, max(highest) as highest, max(lowest) as lowest
+    from (select date, queue_id, measure, scale, seen_on, of_day, max(z) as highest, max(-z) as lowest from deviations
+        group by date, queue_id, measure, scale, seen_on, of_day)
+        lateral view explode(transform(sequence(21, 27), by -> (of_day + by) % 24)) near as of_day
+    group by date, queue_id, measure, scale, seen_on, near.of_day
+), peaks as (
+    select date, queue_id, measure, scale, of_day, percentile(highest, 0.9) as peak, percentile(lowest, 0.8) as trough
+    from extremes
+    group by date, queue_id, measure, scale, of_day
+), neighbours as (
+    select *, lag(median) over of_week as before, lead(median) over of_week as after,
+        first(median) over (partition by date, queue_id, measure, scale order by hour) as monday,
+        first(median) over (partition by date, queue_id, measure, scale order by hour desc) as sunday
+    from {weeks}
+    window of_week as (partition by date, queue_id, measure, scale order by hour)
 )
-select date, queue_id, measure as metric, scale, hour, n, points[1] as median,
-    greatest(mad * 1.4826D, case measure when 'processing' then 0.15D when 'lag' then 0.25D else 0.5D end,
-        if(measure in ('offered', 'acked', 'failed'), points[1] * 0.05D, null)) as sigma,
-    points[0] as p01, points[2] as p99
-from spread
+select date, queue_id, measure as metric, scale, hour, n, median,
+    coalesce(before, sunday) as before, coalesce(after, monday) as after,
+    greatest(spread, 1D) * unit * few as sigma, greatest(peak, 0D) * unit * few as peak, greatest(trough, 0D) * unit * few as trough
+from neighbours
+join (select distinct date, hour from {judged}) using (date, hour)
+join spreads using (date, queue_id, measure, scale, of_day)
+join peaks using (date, queue_id, measure, scale, of_day)
+where is_enough

@@ -3,7 +3,7 @@
 with described as (
     select *, worst_value.value as observed, worst_value.score as score, worst_value.metric as metric,
         if(metric in ('failed', 'processing', 'lag'), null, {low}) as expected_low, {high} as expected_high,
-        window_from - interval 15 minute as since, window_to + interval 5 minute as until
+        window_from - interval 35 minute as since, window_to + interval 5 minute as until
     from {incidents}
 ), worded as (
     select *,
@@ -15,7 +15,7 @@ with described as (
         case when metric in ('processing', 'lag') then text'up to {expected_high:s}'
             when metric = 'failed' then text'up to {expected_high:number}'
             else text'{expected_low:number} to {expected_high:number}' end as usual,
-        if(worst_value.scale = 1, 'minute', 'ten minutes up to') as span,
+        concat(worst_value.scale, ' minutes up to') as span,
         int(round((unix_seconds(window_to) - unix_seconds(window_from)) / 60)) as lasted,
         case metric when 'offered' then "'offered', 'updated'" when 'acked' then "'acked'" when 'failed' then "'nacked', 'expired'"
             when 'processing' then "'acked', 'nacked'" when 'lag' then "'leased'" end as kinds,
@@ -25,7 +25,7 @@ with described as (
 )
 select queue_id, queue, window_from, window_to, observed, expected_low, expected_high, score,
     concat_ws('|', cast(unix_seconds(window_from) as string), cast(side as string)) as identity,
-    text'Queue {queue}: {seen} {happened} in the {span} {worst:time} UTC, where {usual} is usual at this hour of the week. It lasted {lasted} min.'
+    text'Queue {queue}: {seen} {happened} in the {span} {worst:time} UTC, where {usual} is usual at this time of the week. It lasted {lasted} min.'
         as sentence,
     text'select date_trunc(''minute'', at) as minute, {measure} from tarry.journal where queue = {queue:sql} and kind in ({kinds}) and at >= {since:instant} and at < {until:instant} group by 1 order by 1'
         as evidence

@@ -1,0 +1,41 @@
+"""The calendar that the rhythm of queues follows: clocks of a time zone, with their changes, and holidays."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from tarry.core.errors import InvalidInput
+
+_QUARTER = timedelta(minutes=15)
+_SUNDAY = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Calendar:
+    zone: str = "UTC"
+    holidays: frozenset[date] = frozenset()
+    """Local dates that are judged, and remembered, like a Sunday."""
+
+    def __post_init__(self) -> None:
+        try:
+            ZoneInfo(self.zone)
+        except (ZoneInfoNotFoundError, ValueError):
+            raise InvalidInput(f"there is no time zone {self.zone!r}", hint="for example Europe/Berlin") from None
+
+    def hour_of_week(self, at: datetime) -> int:
+        """0 is Monday, 00:00 local time."""
+        local = at.astimezone(ZoneInfo(self.zone))
+        return (_SUNDAY if local.date() in self.holidays else local.weekday()) * 24 + local.hour
+
+    def hours(self, day: date) -> Iterator[tuple[int, int]]:
+        """The hours of a date in UTC, each with its hours of the week: two, if the zone is half an hour apart."""
+        midnight = datetime.combine(day, time(), UTC)
+        quarters = (midnight + n * _QUARTER for n in range(96))
+        yield from sorted({(at.hour, self.hour_of_week(at)) for at in quarters})
+
+    def text(self) -> str:
+        return ",".join((self.zone, *(day.isoformat() for day in sorted(self.holidays))))
+
+
+UTC_CALENDAR = Calendar()
