@@ -1,4 +1,4 @@
-"""What is usually tried first, on the same minutes and with the same rule for what is an incident.
+"""What is usually tried first, on the same minutes, with an incident of five unusual ones.
 
 Our thresholds were chosen on some worlds, so theirs are too: each is reported at 3.5, and at its best on those worlds.
 """
@@ -20,7 +20,7 @@ from benchmarks.anomalies.scores import Incident, Score, scored
 
 Values = npt.NDArray[np.float64]
 LASTING, GAP = 5, 2
-"""As ours: see `Level`."""
+"""Minutes of an incident, and the most between two of them."""
 USUAL = 3.5
 THRESHOLDS = (2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0, 10.0, 14.0)
 
