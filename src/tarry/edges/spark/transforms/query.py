@@ -27,7 +27,7 @@ def query(text: str, args: Mapping[str, Any] | None = None, **frames: DataFrame)
 
 @cache
 def sql(name: str, **parts: str) -> str:
-    """The text of anomalies/sql/bands.sql for "anomalies/bands". `{name}` is replaced by the part of this name."""
+    """The text of anomalies/sql/past.sql for "anomalies/past". `{name}` is replaced by the part of this name."""
     subject, _, verb = name.rpartition("/")
     text = files("tarry.edges.spark.transforms").joinpath(subject, "sql", f"{verb}.sql").read_text(encoding="utf-8")
     text = re.sub(r"--[^\n]*", "", text)

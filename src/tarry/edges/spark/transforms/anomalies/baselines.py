@@ -28,7 +28,7 @@ def series(
     """queue_id, queue, metric, scale, minute, date, hour, phase, value, x: every minute of every queue with a journal."""
     holidays = ",".join(day.isoformat() for day in sorted(calendar.holidays))
     args = {"since": since, "until": until, "zone": calendar.zone, "holidays": holidays}
-    return query(sql("anomalies/series"), args, per_minute=per_minute, queues=queues)
+    return query(sql("anomalies/levels/series"), args, per_minute=per_minute, queues=queues)
 
 
 def unscaled(x: str) -> str:
@@ -38,7 +38,7 @@ def unscaled(x: str) -> str:
 
 
 def tallied_series(of_minutes: DataFrame) -> DataFrame:
-    return query(sql("anomalies/tallied_series"), series=of_minutes)
+    return query(sql("anomalies/levels/tallied_series"), series=of_minutes)
 
 
 def hours(spark: SparkSession, dates: Iterable[date], calendar: Calendar) -> DataFrame:
@@ -57,9 +57,11 @@ def bands(
 ) -> DataFrame:
     dates = sorted(dates)
     judged = hours(tallies.sparkSession, dates, calendar)
-    grown = kept(over_past("anomalies/grown", tallies.where("hour is not null"), dates, days, {"judged": judged}))
-    weeks = kept(query(sql("anomalies/weeks"), {"days": days, "weekly": weekly, "daily": daily}, grown=grown))
-    return query(sql("anomalies/bands"), grown=grown, weeks=weeks, judged=judged)
+    grown = kept(
+        over_past("anomalies/levels/grown", tallies.where("hour is not null"), dates, days, {"judged": judged})
+    )
+    weeks = kept(query(sql("anomalies/levels/weeks"), {"days": days, "weekly": weekly, "daily": daily}, grown=grown))
+    return query(sql("anomalies/levels/bands"), grown=grown, weeks=weeks, judged=judged)
 
 
 def published_bands(
@@ -67,4 +69,6 @@ def published_bands(
 ) -> DataFrame:
     judged = hours(bands.sparkSession, dates, calendar)
     shown = {"low": unscaled("lowest"), "middle": unscaled("median"), "high": unscaled("highest")}
-    return query(sql("anomalies/published_bands", **shown), {"after": after}, bands=bands, queues=queues, judged=judged)
+    return query(
+        sql("anomalies/levels/published_bands", **shown), {"after": after}, bands=bands, queues=queues, judged=judged
+    )

@@ -34,13 +34,13 @@ class LevelSettings:
 
 
 def incidents(minutes: DataFrame, settings: LevelSettings) -> DataFrame:
-    return query(sql("anomalies/incidents"), {"lasting": settings.lasting, "gap": settings.gap}, minutes=minutes)
+    return query(sql("anomalies/levels/incidents"), {"lasting": settings.lasting, "gap": settings.gap}, minutes=minutes)
 
 
 def unusual_level(context: DetectorContext, settings: LevelSettings) -> DataFrame:
-    minutes = sql("anomalies/unusual", scores=sql("anomalies/scored"))
+    minutes = sql("anomalies/levels/unusual", scores=sql("anomalies/levels/scored"))
     raised = (
-        f"select * from ({sql('anomalies/incidents', minutes=minutes)}) "  # noqa: S608
+        f"select * from ({sql('anomalies/levels/incidents', minutes=minutes)}) "  # noqa: S608
         "where window_to >= timestamp(:since) and window_from < timestamp(:until)"
     )
     args = context.args(**asdict(settings))
@@ -48,12 +48,12 @@ def unusual_level(context: DetectorContext, settings: LevelSettings) -> DataFram
     words = {"low": unscaled("worst_value.low"), "high": unscaled("worst_value.high")}
     frames = {"series": context.series, "bands": context.bands}
     if context.continuable is None:
-        return query(sql("anomalies/unusual_level", incidents=raised, **words), args, **frames)
+        return query(sql("anomalies/levels/unusual_level", incidents=raised, **words), args, **frames)
     # Precedes the sentence, which has the duration. Too low never continues too high.
     side = "select *, if(coalesce(observed < expected_low, false), -1, 1) as side from {published}"
     published = query(side, published=context.continuable)
     lasting = continued(query(raised, args, **frames), published)
-    return query(sql("anomalies/unusual_level", **words), incidents=lasting)
+    return query(sql("anomalies/levels/unusual_level", **words), incidents=lasting)
 
 
 LEVELS = (
