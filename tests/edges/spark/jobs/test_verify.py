@@ -17,8 +17,9 @@ import tarry
 from tarry.app import App
 from tarry.core.errors import InvalidState
 from tarry.core.journal.events import JournalLevel
-from tarry.edges.spark.jobs import archive, verify
+from tarry.edges.spark.jobs import archive, facts, verify
 from tarry.edges.spark.jobs.archive import ArchiveArgs
+from tarry.edges.spark.jobs.facts import FactsArgs
 from tarry.edges.spark.jobs.verify import VerifyArgs, VerifySummary
 from tests.kit.servers import Server
 from tests.kit.spark import busy
@@ -252,6 +253,26 @@ def test_a_manifest_with_a_hole_is_noticed(spark: SparkSession, pipeline_app: Ap
         "1 days have other files in the manifest than were archived",
         "1 messages exist without an event",
     ]
+
+
+def test_events_of_a_newer_version_are_archived_and_not_interpreted(
+    spark: SparkSession, pipeline_app: App, lake: str
+) -> None:
+    pipeline_app.queue("q").offer("a", 1)
+    assert pipeline_app.dsn is not None
+    with psycopg.connect(pipeline_app.dsn, autocommit=True) as conn:
+        conn.execute("alter type tarry.event_kind add value 'teleported'")
+        conn.execute(
+            "insert into tarry.event (at, kind, queue, key, version) "
+            "select at, 'teleported', queue, key, version from tarry.event where key = 'a'"
+        )
+    assert archive.run(spark, pipeline_app, ArchiveArgs(lake=lake)).rows == 3
+    for job in (
+        lambda: verify.run(spark, pipeline_app, VerifyArgs(lake=lake)),
+        lambda: facts.run(spark, pipeline_app, FactsArgs(lake=lake)),
+    ):
+        with pytest.raises(InvalidState, match="a kind that this version of Tarry does not know: teleported"):
+            job()
 
 
 def test_verify_waits_for_no_archive(spark: SparkSession, pipeline_app: App, lake: str) -> None:

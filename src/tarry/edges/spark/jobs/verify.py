@@ -29,6 +29,7 @@ from tarry.app import App
 from tarry.core.analytics.manifest import ArchivedDay, Batch, LakeFile, by_day
 from tarry.core.journal.snapshots import BEGINNING, Digest, Slice, SnapshotBound, TableRange, Window
 from tarry.edges.spark.lake.lake import Lake, measure_files, read_files
+from tarry.edges.spark.lake.rounds import refuse_unknown
 from tarry.edges.spark.schemas import struct
 from tarry.edges.spark.session import own_session
 from tarry.edges.spark.sizing import ON_DISK, local_frame
@@ -234,6 +235,7 @@ class _Facts:
                 "journal": F.get_json_object("detail", "$.journal"),
             }
         ).drop("detail")
+        refuse_unknown(app, events)
         of_key = F.expr(f"(low is null or key >= low) and (high is null or key < high) and {_VISIBLE}")
         seen = F.broadcast(live_ranges.withColumn("visible", F.lit(True)))
         # Stored: both ends of the journal are read once, and several checks follow.

@@ -19,10 +19,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from tarry.app import App
 from tarry.core.analytics.manifest import Batch, OtherCluster
 from tarry.core.analytics.rounds import QueueLevel, Round
+from tarry.core.errors import InvalidState
 from tarry.edges.spark.lake.lake import Lake, read_files
 from tarry.edges.spark.lake.tables import LakeTable, TableFile, worth_merging
 from tarry.edges.spark.sizing import FrameLayout, local_frame, sized_for
@@ -118,6 +120,16 @@ def new_events(spark: SparkSession, lake: Lake, batches: Sequence[Batch], since:
     return frame.where(visible(until) if since is None else f"{visible(until)} and not {visible(since)}")
 
 
+def refuse_unknown(app: App, events: DataFrame) -> None:
+    """Raise for events of a kind that this version does not know: what it would derive from the others would be wrong."""
+    unknown = app.pipeline.rounds.unknown_kinds()
+    if unknown and not events.where(F.col("kind").isin(unknown)).isEmpty():
+        raise InvalidState(
+            f"the journal has events of a kind that this version of Tarry does not know: {', '.join(unknown)}",
+            hint="upgrade Tarry where the pipeline runs; the archive has them",
+        )
+
+
 def visible(snapshot: str) -> str:
     """Whether the transaction `xid` is visible in a `pg_snapshot`, by PostgreSQL's rules."""
     lowest, beyond, running = snapshot.split(":")
@@ -132,6 +144,7 @@ def _derived(spark: SparkSession, app: App, tables: DerivedTables, head: Round |
     with sized_for(spark, size) as layout, layout.keeping() as kept:
         events = new_events(spark, tables.lake, batches, None if head is None else head.snapshot, planned.snapshot)
         events = kept(layout.read(events.drop("payload", "payload_hash")))
+        refuse_unknown(app, events)
         carried = tables.open.read(spark, opened)
         if carried is not None:
             carried = kept(facts.still_open(facts.latest(facts.touched(layout.read(carried), events))))

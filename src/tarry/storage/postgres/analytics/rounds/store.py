@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 from tarry.core.analytics.rounds import QueueLevel, Round
 from tarry.core.errors import InvalidState
+from tarry.core.journal.events import EventKind
 from tarry.storage.postgres.analytics.database import Role
 from tarry.storage.postgres.statement import Row, each, made, value_or_none
 
@@ -40,6 +41,11 @@ class PostgresRounds(Role):
 
     def levels(self, lake: str) -> list[QueueLevel]:
         return self._database.fetch("analytics/rounds/levels", each(made(QueueLevel)), lake=lake)
+
+    def unknown_kinds(self) -> list[str]:
+        """Kinds of events that only a newer version of Tarry writes."""
+        known = [kind.value for kind in EventKind]
+        return [row.kind for row in self._database.fetch("analytics/rounds/unknown_kinds", list[Row], known=known)]
 
     def forget(self, lake: str) -> None:
         """Let the next round begin with the first event: it replaces the derived tables."""
