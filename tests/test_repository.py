@@ -149,6 +149,16 @@ def test_the_commit_hook_checks_the_form_of_a_message(message: str, accepted: bo
 MOST_FILES = {"a poll option": 8, "a column of the hot table": 12, "a conflict policy": 6}
 
 
+def test_the_site_documents_every_public_name_and_lists_every_page(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, ROOT / "tools/docs-site", tmp_path / "site"], check=True)
+    names = re.findall(r"^::: [\w.]+\.(\w+)$", (tmp_path / "site/reference/api.md").read_text(), re.MULTILINE)
+    assert sorted(names) == sorted(set(tarry.__all__) - {"__version__"})
+    listed = (tmp_path / "site/llms.txt").read_text()
+    assert [
+        page.stem for page in ROOT.glob("docs/*/*.md") if f"{page.parent.name}/{page.stem}.html" not in listed
+    ] == []
+
+
 def test_the_table_of_changes_names_files_that_exist_and_few_of_them() -> None:
     section = (ROOT / "CONTRIBUTING.md").read_text().partition("## To change X")[2].partition("\n## ")[0]
     rows = dict(re.findall(r"^\| (an? [^|]+) \| (.+?) \| [^|]+ \|$", section, re.MULTILINE))

@@ -164,7 +164,8 @@ def diagnose(dsn: str | None) -> list[CheckResult]:
             zones_here(),
         ]
     except StoreUnavailable as error:
-        findings += [CheckResult("connection", False, error.message, error.hint or ""), zones_here()]
+        hint = "check the address, the user and the password, and that the server runs"
+        findings += [CheckResult("connection", False, error.message, hint), zones_here()]
     except InvalidState as error:
         findings.append(CheckResult("privileges", False, str(error), _GRANT))
     except (psycopg.Error, SchemaMismatch) as error:

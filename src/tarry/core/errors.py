@@ -38,7 +38,8 @@ class InvalidPayload(InvalidInput): ...
 
 class UnknownQueue(TarryError, LookupError):
     def __init__(self, name: str) -> None:
-        super().__init__(f"there is no queue named {name!r}", hint=f"create it: tarry queue create {name}")
+        hint = f"see which there are: tarry queue list; or create it: tarry queue create {name}"
+        super().__init__(f"there is no queue named {name!r}", hint=hint)
         self.name = name
 
 

@@ -93,8 +93,9 @@ def test_resources_that_cannot_be_made_end_the_worker_before_it_polls() -> None:
     async def run() -> None:
         async with async_memory_app() as app:
             await app.queue("orders").offer("17", "shoes")
-            with pytest.raises(OSError, match="no such host"):
+            with pytest.raises(OSError, match="no such host") as raised:
                 await worker.run(app)
+            assert "resources of the worker" in raised.value.__notes__[0]
             with pytest.raises(OSError, match="no such host"):
                 await drain_async(worker, app)
             assert await app.queue("orders").contains("17")

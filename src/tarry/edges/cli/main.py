@@ -83,6 +83,7 @@ def _failed(error: BaseException, args: Sequence[str]) -> int:
         _report(error.message, error.hint, code, args)
     else:
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        text = "; ".join([text, *getattr(error, "__notes__", ())])
         _report(text, "for the traceback run the command again with --debug", code, args)
     try:
         sys.stdout.flush()

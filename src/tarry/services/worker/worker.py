@@ -199,7 +199,11 @@ class Worker:
                 blocking = await asyncio.to_thread(app.blocking)
                 stack.push_async_callback(asyncio.to_thread, blocking.close)
             if resources is None and self._resources is not None:
-                resources = await stack.enter_async_context(self._resources(app))
+                try:
+                    resources = await stack.enter_async_context(self._resources(app))
+                except Exception as error:
+                    error.add_note("raised by the resources of the worker, before its first message")
+                    raise
 
             def bound(function: H) -> H:
                 given = {"app": app if function.is_async else blocking, "resources": resources}
