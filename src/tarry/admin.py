@@ -69,7 +69,10 @@ def _reach(dsn: str | None) -> Generator[tuple[str, str]]:
     """The DSN of the chosen database, and a description of it without secrets. The embedded server runs for the duration
     of the block."""
     if redis_url_from(dsn) is not None:
-        raise InvalidInput("this command is about a PostgreSQL database, and the DSN is one of Redis")
+        raise InvalidInput(
+            "this command is about a PostgreSQL database, and the DSN is one of Redis",
+            hint="a Redis has no schema to migrate; connecting checks whether it keeps accepted messages",
+        )
     named = dsn_from() if dsn is None else libpq_dsn(dsn)
     if named is not None:
         yield named, described(named)

@@ -33,7 +33,9 @@ def is_transient(error: Exception) -> bool:
 
 def translated(error: Exception, tries: int) -> TarryError:
     if is_transient(error):
-        return StoreUnavailable(f"Redis is not available, after {tries} tries: {error}", hint="is the server running?")
+        again = "" if tries <= 1 else f", after {tries} tries"
+        hint = "check the address, and that the server runs"
+        return StoreUnavailable(f"Redis is not available{again}: {error}", hint=hint)
     if isinstance(error, exceptions.OutOfMemoryError) or str(error).startswith(("OOM", "MISCONF")):
         return StoreUnavailable(f"Redis accepts no writes: {error}", hint="free memory, or repair its disk")
     if isinstance(error, (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError)):
