@@ -121,6 +121,17 @@ def test_detectors_of_ones_own_are_named_by_their_module(
         assert (ran.code, "hint: " in ran.err) == (ExitCode.USAGE, True)
 
 
+def test_the_calendar_of_the_detectors_is_an_option(cli: Run, stage: Stage) -> None:
+    days = ("--holiday", "2026-12-25", "--holiday", "2026-12-26")
+    assert cli("pipeline", "anomalies", "--zone", "Europe/Berlin", *days).code == 0
+    assert cli("pipeline", "run", "anomalies", "--holiday", "2026-12-25").code == 0
+    given = [args["registry"].calendar.text() for name, args in stage.calls if name == "anomalies"]
+    assert given == ["Europe/Berlin,2026-12-25,2026-12-26", "UTC,2026-12-25"]
+    for wrong in (("--zone", "Europe/Nowhere"), ("--holiday", "25.12.2026")):
+        ran = cli("pipeline", "anomalies", *wrong)
+        assert (ran.code, "hint: " in ran.err) == (ExitCode.USAGE, True)
+
+
 def test_named_jobs_run_in_the_order_in_which_they_build_on_each_other(cli: Run, stage: Stage) -> None:
     assert cli("pipeline", "run", "metrics", "archive").code == 0
     assert names(stage) == ["archive", "metrics"]

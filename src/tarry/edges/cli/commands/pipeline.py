@@ -17,6 +17,8 @@ SHORTEST_EVERY = timedelta(seconds=1)
 OUTCOMES = ("offered", "acked", "nacked", "expired", "buried", "dropped")
 FORMATS = ("json", "text", "binary")
 Detectors = Annotated[str | None, option("--detectors MODULE:NAME", "A registry, or one detector to add to ours.")]
+Zone = Annotated[str | None, option("--zone NAME", "Whose clocks the queues follow, such as Europe/Berlin.")]
+Holidays = Annotated[list[str] | None, option("--holiday DATE", "Compared with Sundays; may be repeated.")]
 
 
 @command(
@@ -31,6 +33,8 @@ def run(
     every: Annotated[str | None, option("--every DURATION", "Repeat, starting this far apart.")] = None,
     prune: Annotated[bool, option("--prune", "Also prune the journal of archived days.")] = False,
     detectors: Detectors = None,
+    zone: Zone = None,
+    holiday: Holidays = None,
     lake: Lake = None,
     master: Master = None,
 ) -> ExitCode:
@@ -42,8 +46,8 @@ def run(
     """
     more: dict[str, dict[str, Any]] = {} if jobs else {"compact": {"gradual": True}}
     names = chosen(jobs or (), prune=prune)
-    if detectors is not None:
-        more["anomalies"] = {"registry": registry_of(detectors)}
+    if registry := registry_of(detectors, zone, holiday or ()):
+        more["anomalies"] = {"registry": registry}
     period = parsed(duration, every, "--every")
     if period is not None and period < SHORTEST_EVERY:
         raise Usage(f"--every must be at least 1s, got {every}")
@@ -97,13 +101,25 @@ _command_of_job(
 )
 
 
-@command("pipeline anomalies", "tarry pipeline anomalies", "tarry pipeline anomalies --detectors shop.watch:registry")
-def anomalies(cli: CommandSession, detectors: Detectors = None, lake: Lake = None, master: Master = None) -> ExitCode:
+@command(
+    "pipeline anomalies",
+    "tarry pipeline anomalies --zone Europe/Berlin --holiday 2026-12-25 --holiday 2026-12-26",
+    "tarry pipeline anomalies --detectors shop.watch:registry",
+)
+def anomalies(
+    cli: CommandSession,
+    detectors: Detectors = None,
+    zone: Zone = None,
+    holiday: Holidays = None,
+    lake: Lake = None,
+    master: Master = None,
+) -> ExitCode:
     """Detect anomalies, and explain them.
 
-    Rules and statistical detectors, on new events of the archive. Acknowledged and muted anomalies are not raised.
+    Rules and statistical detectors, on new events of the archive. Acknowledged and muted anomalies are not raised. What is
+    usual at an hour of the week follows the clocks of --zone, else UTC.
     """
-    registry = None if detectors is None else registry_of(detectors)
+    registry = registry_of(detectors, zone, holiday or ())
     return run_jobs(cli, {"anomalies": {"lake": lake, "registry": registry}}, master)
 
 

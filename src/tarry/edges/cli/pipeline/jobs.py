@@ -8,7 +8,7 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, timedelta
 from enum import Enum
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -76,12 +76,32 @@ def load(name: str) -> Any:
         return import_module(f"tarry.edges.spark.jobs.{name}")
 
 
-def registry_of(target: str) -> Any:
-    """The user's detectors: a registry, or one detector that is added to the built-in ones."""
+def registry_of(target: str | None, zone: str | None, holidays: Sequence[str]) -> Any:
+    """The user's detectors: a registry, or one detector that is added to the built-in ones, with the user's calendar.
+    None: the built-in ones, by UTC."""
+    if target is None and zone is None and not holidays:
+        return None
     load("anomalies")  # reports a missing installation
+    registry = _detectors(target)
+    if zone is None and not holidays:
+        return registry
+    calendar = registry.calendar
+    return registry.with_calendar(zone or calendar.zone, map(_date, holidays))
+
+
+def _date(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise Usage(f"--holiday must be a date, got {text!r:.80}", hint="write it like 2026-12-25") from None
+
+
+def _detectors(target: str | None) -> Any:
     from tarry.edges.spark.jobs.anomalies import BUILT_IN
     from tarry.edges.spark.transforms.anomalies.registry import Detector, Registry
 
+    if target is None:
+        return BUILT_IN
     _, value = imported(target, what="registry", example="tarry pipeline anomalies --detectors shop.watch:registry")
     if isinstance(value, Detector):
         return BUILT_IN.with_detector(value)
