@@ -22,6 +22,7 @@ from tarry.edges.spark.jobs.compact import CompactArgs
 from tarry.edges.spark.jobs.prune import PruneArgs
 from tarry.edges.spark.jobs.verify import VerifyArgs
 from tarry.edges.spark.lake.lake import Lake, read_events
+from tarry.storage.postgres.analytics.retention.store import PostgresRetention
 from tarry.testing import MutableClock
 from tests.kit.spark import rows_of, write_events
 
@@ -316,20 +317,29 @@ def test_runs_of_long_ago_are_forgotten_except_for_the_last_that_came_through(sc
     assert [state for (state,) in states] == ["done", "failed"]
 
 
-def test_retention_takes_old_days_of_one_queue_from_the_lake(scene: Scene) -> None:
+def test_retention_takes_old_days_of_one_queue_from_the_lake(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.live_through(LONG_AGO, partition=False)
     scene.app.queues.create("forever", tarry.QueueSettings(retention_for=timedelta(days=365)))
     forever = scene.app.queue("forever")
     forever.offer("a", 1)
     for delivery in forever.try_poll_many(1):
         delivery.ack()
-    scene.live_through(YESTERDAY)
     scene.archived()
     facts.run(scene.spark, scene.app, facts.FactsArgs(lake=scene.lake))
+    scene.live_through(YESTERDAY)
+    scene.archived()
     scene.pruned()
     rows = scene.lake_rows()
     assert scene.pruned().retired_rows == 0, "only on request"
-    summary = scene.pruned(retention=True)
+
+    def mark_after_a_round(retention: PostgresRetention) -> None:
+        facts.run(scene.spark, scene.app, facts.FactsArgs(lake=scene.lake))
+        mark_pruned(retention)
+
+    mark_pruned = PostgresRetention.mark_pruned
+    with monkeypatch.context() as patch:
+        patch.setattr(PostgresRetention, "mark_pruned", mark_after_a_round)
+        summary = scene.pruned(retention=True)
     assert (summary.retired_files, summary.retired_rows) == (1, 21)
     assert "retention took 21 events and 5 facts" in summary.line()
     kept = facts.read_facts(scene.spark, scene.lake).where("date is not null").groupBy("queue", "date").count()

@@ -82,7 +82,7 @@ def run(spark: SparkSession, app: App, args: PruneArgs) -> PruneSummary:
                 kept.append(Kept(day=day, why=why))
         pipeline.retention.mark_pruned()
         retired = _retired(spark, app, lake) if args.retention else []
-        facts = _old_facts(spark, app, lake, noted.id) if args.retention else 0
+        facts = _old_facts(spark, app, lake) if args.retention else 0
         summary = PruneSummary(
             lake=lake.root,
             days=tuple(gone),
@@ -160,16 +160,12 @@ def _retired(spark: SparkSession, app: App, lake: Lake) -> list[LakeFile]:
     return [file for files in taken.values() for file in files]
 
 
-def _old_facts(spark: SparkSession, app: App, lake: Lake, run: int) -> int:
+def _old_facts(spark: SparkSession, app: App, lake: Lake) -> int:
     """Remove the facts of versions that ended before the retention of their queue. Counts and percentiles stay."""
     table, first_days = DerivedTables(lake).facts, app.pipeline.retention.first_days()
     newest = max(first_days.values(), default=date.min)
     if not any(file.date is not None and file.date < newest for file in table.files()):
         return 0
     with app.pipeline.manifest.excluding(f"rounds {lake.root}"):
-        if app.pipeline.rounds.planned(lake.root) is not None:
-            return (
-                0  # a round died: the next one completes it under its number, which a commit of this run would exceed
-            )
         expired = (f"(queue_id = {id} and date < date '{day}')" for id, day in sorted(first_days.items()))
-        return table.erase(spark, " or ".join(expired), run, before=newest)
+        return table.erase(spark, " or ".join(expired), before=newest)

@@ -99,8 +99,32 @@ class LakeTable:
                 f"{number}: the lake belongs to a later state of the database",
                 hint="choose another location for the lake",
             )
-        if committed == number:
-            return
+        if committed < number:
+            self._replace(frame, removed, number, *by)
+
+    def erase(self, spark: SparkSession, condition: str, *, before: date | None = None) -> int:
+        """Remove the rows that fit a condition, and every file that the current version does not need, so that no earlier
+        version has them either. `before`: only files of earlier dates, of which versions of the last hour stay. The number
+        of the last commit stays: to the jobs that write the table, nothing has happened. Returns the number of rows.
+        """
+        table = self._stored()
+        if table is None:
+            return 0
+        rows = 0
+        files = [file for file in self.files() if before is None or (file.date is not None and file.date < before)]
+        if (stored := self.read(spark, files)) is not None:
+            matching = stored.where(condition).select("_metadata.file_path").groupBy("file_path").count().collect()
+            rows = sum(row["count"] for row in matching)
+            changed = [file for file in files if any(row.file_path.endswith(f"/{file.path}") for row in matching)]
+            kept = self.read(spark, changed)
+            if kept is not None:
+                self._replace(kept.where(f"({condition}) is not true"), changed, self.committed())
+        if before is None:
+            table.update_incremental()
+            self._tidy(spark, table, hours=0)
+        return rows
+
+    def _replace(self, frame: DataFrame, removed: Sequence[TableFile], number: int, *by: str) -> None:
         directory = f"{self.name}/write={uuid4().hex}"
         writer = frame.write.partitionBy(*self._partitions, *by).option("compression", "zstd").mode("overwrite")
         writer.parquet(self.lake.uri(directory))
@@ -121,28 +145,6 @@ class LakeTable:
         sync_log(self.lake, self.name, table)  # before PostgreSQL records that the job has done it
         if table.version() % _TIDY_EVERY == 0:
             self._tidy(frame.sparkSession, table)
-
-    def erase(self, spark: SparkSession, condition: str, number: int, *, before: date | None = None) -> int:
-        """Remove the rows that fit a condition, and every file that the current version does not need, so that no earlier
-        version has them either. `before`: only files of earlier dates, of which versions of the last hour stay. Returns the
-        number of rows.
-        """
-        table = self._stored()
-        if table is None:
-            return 0
-        rows = 0
-        files = [file for file in self.files() if before is None or (file.date is not None and file.date < before)]
-        if (stored := self.read(spark, files)) is not None:
-            matching = stored.where(condition).select("_metadata.file_path").groupBy("file_path").count().collect()
-            rows = sum(row["count"] for row in matching)
-            changed = [file for file in files if any(row.file_path.endswith(f"/{file.path}") for row in matching)]
-            kept = self.read(spark, changed)
-            if kept is not None:
-                self.commit(kept.where(f"({condition}) is not true"), changed, number)
-        if before is None:
-            table.update_incremental()
-            self._tidy(spark, table, hours=0)
-        return rows
 
     def _tidy(self, spark: SparkSession, table: deltalake.DeltaTable, hours: int | None = None) -> None:
         """Delete the files that no version of the last hours needs, also those of runs that were killed before a commit."""
