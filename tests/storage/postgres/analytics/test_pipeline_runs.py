@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -14,6 +15,7 @@ import pytest
 from psycopg import sql
 
 from tarry.core.errors import InvalidState, StoreUnavailable
+from tarry.core.journal.snapshots import BEGINNING, SnapshotBound, Window
 from tarry.storage.postgres.analytics import Pipeline
 from tarry.storage.postgres.analytics.archive.manifest import PostgresManifest, job_lock
 from tarry.storage.postgres.analytics.database import Database
@@ -209,3 +211,16 @@ def test_a_run_whose_process_was_killed_is_listed_as_lost(database: str, manifes
         conn.execute("select pg_advisory_lock(hashtextextended('tarry.pipeline lake /a', 0))")
         conn.execute("select pg_advisory_unlock_all()")
     assert [run.state for run in manifest.last_runs(["archive"])] == ["lost"]
+
+
+def test_batches_since_an_instant_are_neighbours_whatever_their_events_are_from(manifest: PostgresManifest) -> None:
+    now = datetime.now(UTC)
+    late, edge = now - timedelta(days=3), BEGINNING
+    with manifest.run("archive", lake="/a") as noted:
+        for n, at in enumerate((late, now, late, now), start=1):
+            window = Window(edge, edge := SnapshotBound(f"{n}:{n}:"))
+            manifest.complete(manifest.plan("/a", window, "1", noted.id), (), min_at=at, max_at=at)
+    first, *others = manifest.batches("/a")
+    assert first.max_at == late
+    assert manifest.batches("/a", since=now - timedelta(days=2)) == others
+    assert manifest.batches("/a", since=now + timedelta(days=2)) == []

@@ -72,7 +72,8 @@ class PostgresManifest(Role):
         after: int = 0,
         since: datetime | None = None,
     ) -> list[Batch]:
-        """The batches in these states after a position in the chain, in its order; with events since an instant, if given."""
+        """The batches in these states after a position in the chain, in its order; if an instant is given, from the first
+        one with events since then on."""
         names = sorted(state.value for state in states)
         params = {"lake": lake, "states": names, "after": after, "since": since}
         return self._database.fetch("analytics/archive/batches", each(batch), **params)
