@@ -8,8 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 import tarry
 from tarry import Message, QueueSettings, Retry, Worker
+from tarry.core.errors import InvalidState
 from tarry.edges.cli.commands.pipeline_simulate import show_queue
 from tarry.edges.cli.output.printer import Output, Printer
 from tarry.edges.spark.jobs import simulate
@@ -20,7 +23,6 @@ from tests.docs.pages import SIMULATE
 from tests.edges.spark.page_reader import read
 
 if TYPE_CHECKING:
-    import pytest
     from pyspark.sql import SparkSession
 
 MESSAGES = 60
@@ -68,5 +70,8 @@ def test_a_real_run_is_reproduced_before_another_is_promised(
     assert 2.5 < queue.median.drain_s / queue.recorded.drain_s < 6, "twice the load on half of the workers: four times"
     drawn = json.loads(json.dumps(data_of(summaries[0]), default=str))["queues"][0]["recorded"]["waiting"]
     assert max(drawn) > MESSAGES / 2
+    monkeypatch.setattr(simulate, "MOST", MESSAGES)
+    with tarry.connect(database) as app, pytest.raises(InvalidState, match="120 messages in this time at this rate"):
+        run(spark, app, simulate.SimulateArgs(queues=("orders",), rate=2))
     show_queue(Printer(Output.TABLE), replace(queue, is_reproduced=False))
     assert "NOT REPRODUCED, so the last column is not to be trusted" in capsys.readouterr().out

@@ -109,9 +109,10 @@ def run(spark: SparkSession, app: App, args: SimulateArgs) -> SimulateSummary:
                     f"nothing was processed in queue {queue} between {since:%Y-%m-%d %H:%M} and {until:%Y-%m-%d %H:%M} UTC",
                     hint="run first: tarry pipeline run; or choose another time: --last 7d",
                 )
-            if known[queue_id].messages > MOST:
+            messages = round(known[queue_id].messages * max(args.rate, 1))
+            if messages > MOST:
                 raise InvalidState(
-                    f"queue {queue} has {known[queue_id].messages:,} messages in this time, and a model at most {MOST:,}",
+                    f"queue {queue} has {messages:,} messages in this time at this rate, and a model at most {MOST:,}",
                     hint="choose a shorter time: --last 1h",
                 )
             settings[queue_id] = _scenarios(app, queue, known[queue_id].workers, args)
@@ -126,6 +127,11 @@ def run(spark: SparkSession, app: App, args: SimulateArgs) -> SimulateSummary:
             .collect()
         )
     by_task = {(row.queue_id, row.task): row for row in results}
+    if unended := [queue for queue_id, queue in ids.items() if (queue_id, 0) not in by_task]:
+        raise InvalidState(
+            f"no message of queue {unended[0]} between {since:%Y-%m-%d %H:%M} and {until:%Y-%m-%d %H:%M} UTC has ended",
+            hint="choose another time: --last 7d",
+        )
     return SimulateSummary(
         queues=tuple(
             _result(queue, since, until, known[queue_id], settings[queue_id][1][0], by_task, queue_id, args)
