@@ -204,6 +204,7 @@ class ServerAddress:
     database: str
     user: str
     password: str
+    sslmode: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from functools import reduce
 from typing import Any
+from urllib.parse import quote
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -50,7 +51,7 @@ def read(
     if options.partitions is None and (odd := sum(len(read.shares) for read in reads) % cores):
         # As many for each core, so that none of them waits for the last one.
         reads = windows.reads(scan, None, partitions=sum(len(read.shares) for read in reads) + cores - odd)
-    url, properties = _connection(address)
+    url, properties = connection(address)
     frames = [
         spark.read.jdbc(url, f"({read.query}) s", predicates=[share.where for share in read.shares], properties=properties)
         .select(*options.columns)
@@ -69,13 +70,15 @@ def has_driver(spark: SparkSession) -> bool:
     return True
 
 
-def _connection(address: ServerAddress) -> tuple[str, dict[str, str]]:
+def connection(address: ServerAddress) -> tuple[str, dict[str, str]]:
+    """The URL and the properties of a connection, for `spark.read.jdbc`."""
     host = f"[{address.host}]" if ":" in address.host else address.host
     properties = {
         "user": address.user,
         "password": address.password,
+        "sslmode": address.sslmode,
         "driver": DRIVER,
         "fetchsize": str(_FETCHED),
         "ApplicationName": "tarry",
     }
-    return f"jdbc:postgresql://{host}:{address.port}/{address.database}", properties
+    return f"jdbc:postgresql://{host}:{address.port}/{quote(address.database, safe='')}", properties

@@ -103,11 +103,12 @@ class PostgresWindows(Role):
     def tcp_address(self) -> ServerAddress | None:
         """None: the server is reached by a socket of Unix, or with certificates."""
         with self._database.connection() as conn:
-            info = conn.info
-            is_plain = not info.get_parameters().keys() & {"sslcert", "sslrootcert"}
-            if info.host.startswith("/") or not info.host or not is_plain:
+            info, given = conn.info, conn.info.get_parameters()
+            sslmode = given.get("sslmode", "prefer")
+            is_certified = bool(given.keys() & {"sslcert", "sslrootcert"}) or sslmode.startswith("verify")
+            if info.host.startswith("/") or not info.host or is_certified:
                 return None
-            return ServerAddress(info.host, info.port, info.dbname, info.user, info.password)
+            return ServerAddress(info.host, info.port, info.dbname, info.user, info.password, sslmode)
 
     def batches(self, piece: Slice) -> Iterator[Any]:
         return arrow.batches(self._database.dsn, piece)
