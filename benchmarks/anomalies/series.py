@@ -64,6 +64,7 @@ def _loaded(
         for window in windows
     ]
     frame = pd.DataFrame({"queue_id": queue_id, "minute": minutes, **columns})
-    begin = pd.Timestamp(minutes[0]).to_pydatetime()
+    first: Any = minutes[0]
+    begin: datetime = first.to_pydatetime()
     life = (begin, begin + len(minutes) * MINUTE)
     return frame, faults, life

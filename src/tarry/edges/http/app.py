@@ -111,7 +111,7 @@ class Broker:
             if not all(self._may_create(name, caller) for name in names):
                 raise
         for name in sorted(names):
-            await self._create_queue(name, caller, settings or self.settings.queue_defaults)
+            await self._create_queue(name, caller, settings or self.settings.queue_defaults or QueueSettings())
         return await do()
 
     def _may_create(self, name: str, caller: Caller | None) -> bool:
@@ -120,7 +120,7 @@ class Broker:
             return False
         return caller is None or caller.allows(Action.PRODUCE, name) or caller.allows(Action.ADMIN, name)
 
-    async def _create_queue(self, name: str, caller: Caller | None, settings: QueueSettings | None) -> None:
+    async def _create_queue(self, name: str, caller: Caller | None, settings: QueueSettings) -> None:
         """Create a queue. A key without `admin` on the queue creates a limited number."""
         if caller is None or caller.allows(Action.ADMIN, name):
             await self.app.queues.create(name, settings, exist_ok=True)

@@ -92,9 +92,12 @@ def test_writing_the_same_again_changes_nothing_and_keeps_its_age(app: tarry.App
 def test_history_follows_a_queue_to_its_new_name_and_outlives_it(app: tarry.App, analytics: PipelineAnalytics) -> None:
     analytics.put(Table.METRICS, [minute(0)])
     app.queues.rename("orders", "sales")
-    assert [metric.queue for metric in metrics(app, "sales", START, START + MINUTE)] == ["sales"]
+    for name in ("sales", "orders"):  # the name of before as well, while no other queue has it
+        assert [metric.queue for metric in metrics(app, name, START, START + MINUTE)] == ["sales"]
+    app.queues.create("orders")
+    assert metrics(app, "orders", START, START + MINUTE) == []
     with pytest.raises(UnknownQueue):
-        metrics(app, "orders", START, START + MINUTE)
+        metrics(app, "never", START, START + MINUTE)
     app.queues.delete("sales")
     assert len(metrics(app, "sales", START, START + MINUTE)) == 1
 

@@ -103,7 +103,7 @@ _command_of_job(
 
 @command(
     "pipeline anomalies",
-    "tarry pipeline anomalies --zone Europe/Berlin --holiday 2026-12-25 --holiday 2026-12-26",
+    "tarry pipeline anomalies --zone Europe/Berlin --holiday 2026-12-25",
     "tarry pipeline anomalies --detectors shop.watch:registry",
 )
 def anomalies(

@@ -34,7 +34,7 @@ class SimulateOptions:
     "pipeline simulate",
     "tarry pipeline simulate --queue orders --workers 8",
     "tarry pipeline simulate --queue orders --rate x2 --workers x2 --seeds 5",
-    "tarry pipeline simulate --queue orders --max-attempts 5 --retry-initial 30s -o json",
+    "tarry pipeline simulate --max-attempts 5 --retry-initial 30s -o json",
 )
 def simulate(
     cli: CommandSession, options: SimulateOptions, retries: RetryOptions, master: Master = None

@@ -264,8 +264,10 @@ def read_files(spark: SparkSession, lake: Lake, paths: Sequence[str], *, lenient
 def write_batch(frame: DataFrame, lake: Lake, batch: Batch, *, is_sorted: bool = False) -> None:
     """Write to the directory of the batch, by date and queue. Batch numbers are used once: the directory is new."""
     laid_out = frame.selectExpr("*", f"{dated('at')} as date", "queue as queue_name")
-    # One file per date and queue, or several of Spark's advisory size: without it each task would write its own.
-    laid_out = laid_out.hint("rebalance", "date", "queue")
+    # One file per date and queue, or several of Spark's advisory size, which only adaptive planning knows. Without this each
+    # task would write its own.
+    is_adaptive = frame.sparkSession.conf.get("spark.sql.adaptive.enabled") == "true"
+    laid_out = laid_out.hint("rebalance", "date", "queue") if is_adaptive else laid_out.repartition("date", "queue")
     if is_sorted:
         laid_out = laid_out.sortWithinPartitions("date", "queue", "key", "id")
     laid_out.write.partitionBy("date", "queue").option("compression", "zstd").mode("overwrite").parquet(
