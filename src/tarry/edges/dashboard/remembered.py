@@ -21,6 +21,8 @@ _BADGES_S = 10.0
 _OPEN = 100
 """Open anomalies that are counted."""
 _DEPLOYS = 50
+_DEPLOYS_S = 60.0
+"""A process that did not mark a deploy itself shows it after this time: many rows of the audit are read to find marks."""
 MARK = "mark a deploy"
 """The action whose rows in the audit are marks of charts."""
 _log = logging.getLogger("tarry")
@@ -59,6 +61,7 @@ class Badges:
         self._anomalies: Sequence[Anomaly] = ()
         self.deploys: Sequence[Audited] = ()
         """What was marked lately, the newest first."""
+        self._deploys_at = float("-inf")
 
     def counts(self, sees: Callable[[str], bool]) -> dict[str, int]:
         """By the name of the screen, of the queues that the visitor sees."""
@@ -74,6 +77,7 @@ class Badges:
         return [row for row in self._anomalies if sees(row.queue)]
 
     async def read_deploys(self) -> None:
+        self._deploys_at = self._timer()
         rows = await self._store.run(self._store.security.audits(limit=_DEPLOYS, action=f"dashboard: {MARK}"))
         self.deploys = [row for row in rows if row.status in (None, 303)]
 
@@ -85,7 +89,8 @@ class Badges:
                 self._store.analytics.anomalies(AnalyticsQuery(limit=_OPEN), acknowledged=False)
             )
             self._anomalies = page.rows
-            await self.read_deploys()
+            if self._timer() >= self._deploys_at + _DEPLOYS_S:
+                await self.read_deploys()
             self._counts = {"dead": dead, "anomalies": Counter(row.queue for row in page.rows)}
         except TarryError as error:
             _log.info("the numbers in the navigation were not read: %s", error)

@@ -106,7 +106,7 @@ async def message_by_query(view: View) -> Page:
 
 @screen.page("/queues/{queue}/message/payload")
 async def payload(view: View) -> Response:
-    """The whole payload as a file: its own bytes, or the text without what a rule hides."""
+    """The whole payload as a file: its own bytes if it is text in which no rule hides anything, else what the page shows."""
     queue, key = view.path["queue"], limits.check_key(view.query.get("key", ""))
     body = (await _inspect(view, await view.app.queues.get(queue), key)).body
     if body is None:
