@@ -84,20 +84,16 @@ def _turn(path: Path) -> int:
 
 
 class _SparkTogether(LoadFileScheduling):
-    """One file per worker at a time, except that the tests of Spark go to two workers.
+    """One file per worker at a time, except that all tests of Spark go to one worker.
 
-    A JVM needs about 40 s of CPU until its code is loaded and compiled; a third worker with Spark would need them again. With
-    one, a core was idle for the last two minutes.
+    A JVM needs about 40 s of CPU until its code is loaded and compiled; a second worker with Spark would need them again.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith(_OF_FRAMES):
-            return _OF_FRAMES[0]
         return _SPARK if nodeid.startswith(_SPARK) else super()._split_scope(nodeid)
 
 
 _SPARK = "tests/edges/spark/"
-_OF_FRAMES = (f"{_SPARK}anomalies/", f"{_SPARK}transforms/")
 
 
 @pytest.hookimpl(optionalhook=True)
