@@ -255,9 +255,9 @@ class TestInspector:
         expect(page.get_by_role("heading", level=1)).to_have_text(key)
 
     def test_a_message_is_edited_rescheduled_and_dropped(self, screen: Screen, dashboard: Served) -> None:
-        queue = dashboard.app.queue("edited")
+        queue = dashboard.app.queue("reshaped")
         queue.offer("e", {"n": 1}, after=LATER)
-        page = screen.open(message("edited", "e"))
+        page = screen.open(message("reshaped", "e"))
         page.keyboard.press("e")
         page.get_by_label("Priority, 0 to 9").fill("7")
         page.locator("#edit").get_by_label("Payload, JSON").fill('{"n": 1.10}')
@@ -271,8 +271,8 @@ class TestInspector:
         page.get_by_role("button", name="Offer again").click()
         page.get_by_role("dialog", name="Offer it again").get_by_role("button", name="Offer", exact=True).click()
         expect(page.locator(".notice")).to_contain_text("was offered")
-        assert {"n": 1.1} in [json.loads(row.payload) for row in rows_of(dashboard, "edited") if row.key != "e"]
-        page.goto(f"{screen.url}{message('edited', 'e')}")
+        assert [json.loads(row.payload) for row in rows_of(dashboard, "reshaped") if row.key != "e"] == [{"n": 1.1}]
+        page.goto(f"{screen.url}{message('reshaped', 'e')}")
         stored = queue.read("e")
         assert (stored.priority, stored.due_at - datetime.now(UTC) < timedelta(minutes=6)) == (7, True)
         page.get_by_role("button", name="Drop").first.click()

@@ -312,7 +312,9 @@ def test_one_message_takes_few_calls(store: PostgresStore) -> None:
         store.run(store.messages.ack(Q, [lease.lease_id]))
     store.run(store.messages.offer(Q, Draft("d", b"1", fresh=True)))
     (lease,) = poll_one(store)
-    # A few more on a busy machine: a slow poll is compared with others.
-    assert calls(lambda: store.run(store.messages.ack(Q, [lease.lease_id]))) <= 60  # with a cursor it was 165
-    assert calls(lambda: store.run(store.messages.offer(Q, Draft("e", b"1", fresh=True)))) <= 60  # 190
-    assert calls(lambda: poll_one(store)) <= 60  # 182
+    assert calls(lambda: store.run(store.messages.ack(Q, [lease.lease_id]))) <= 45  # with a cursor it was 165
+    assert calls(lambda: store.run(store.messages.offer(Q, Draft("e", b"1", fresh=True)))) <= 40  # 190
+    # The fewest of several: a poll that took longer than 2 ms, on a busy machine, is compared with others.
+    for key in "fghi":
+        store.run(store.messages.offer(Q, Draft(key, b"1", fresh=True)))
+    assert min(calls(lambda: poll_one(store)) for _ in range(5)) <= 50  # 182
