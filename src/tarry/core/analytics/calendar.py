@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from tarry.core.errors import InvalidInput
+from tarry.core.cron.timezones import zone_of
 
 _QUARTER = timedelta(minutes=15)
 _SUNDAY = 6
@@ -18,14 +17,11 @@ class Calendar:
     """Local dates that are judged, and remembered, like a Sunday."""
 
     def __post_init__(self) -> None:
-        try:
-            ZoneInfo(self.zone)
-        except (ZoneInfoNotFoundError, ValueError):
-            raise InvalidInput(f"there is no time zone {self.zone!r}", hint="for example Europe/Berlin") from None
+        zone_of(self.zone)
 
     def hour_of_week(self, at: datetime) -> int:
         """0 is Monday, 00:00 local time."""
-        local = at.astimezone(ZoneInfo(self.zone))
+        local = at.astimezone(zone_of(self.zone))
         return (_SUNDAY if local.date() in self.holidays else local.weekday()) * 24 + local.hour
 
     def hours(self, day: date) -> Iterator[tuple[int, int]]:
