@@ -31,6 +31,7 @@ Versions = Annotated[list[Version], Meta(min_length=1, max_length=MOST)]
 Fingerprint = Annotated[str, Meta(max_length=100)]
 Rate = Annotated[float, Meta(ge=SLOWEST, le=FASTEST)]
 Canary = Annotated[int, Meta(ge=0, le=MOST_CANARIES, description="This many first; the rest when those are settled.")]
+StopAbove = Annotated[float, Meta(ge=0, lt=1)]
 Consumer = Annotated[str, Meta(min_length=1, max_length=limits.KEY_LENGTH)]
 
 
@@ -50,6 +51,8 @@ class StartRedriveRequest(Request):
     versions: Annotated[list[Version], Meta(max_length=MOST)] | None = None
     rate: Annotated[Rate | None, Meta(description="Messages per second; else as fast as possible.")] = None
     canary: Canary = 0
+    jitter: Annotated[Duration | None, Meta(description="Each becomes due at a random time within this.")] = None
+    stop_above: Annotated[StopAbove | None, Meta(description="Pause if more than this share died again.")] = None
     target: Annotated[QueueName | None, Meta(description="Another queue to which they go; else their own.")] = None
     after: Annotated[Duration | None, Meta(description="The first one is redriven this much later.")] = None
     started_by: Annotated[Consumer | None, Meta(description="The consumer that starts it; else the key.")] = None
@@ -60,6 +63,8 @@ class StartRedriveRequest(Request):
             where=DeadFilter.of(cast("Where", same_fields(self, DeadFilter))),
             rate=self.rate,
             canary=self.canary,
+            jitter=self.jitter or timedelta(0),
+            stop_above=self.stop_above,
             target=self.target,
             after=self.after or timedelta(0),
             started_by=started_by,
@@ -100,6 +105,9 @@ class Redrive(Response):
     skipped: Annotated[int, Meta(description="Still dead, because their keys were live.")]
     rate: float | None
     canary: int
+    jitter: Duration
+    stop_above: Annotated[float | None, Meta(description="Pauses if more than this share died again.")]
+    died_again: Annotated[int, Meta(description="Counted while there is such a limit.")]
     target: Annotated[str | None, Meta(description="The queue to which they go, if it is not their own.")]
     canaries: list[int]
     canary_keys: list[str]

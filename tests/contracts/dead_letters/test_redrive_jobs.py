@@ -11,7 +11,7 @@ from tarry import Message, Queue
 from tarry.api._sync.redrives import Redrive
 from tarry.app import App
 from tarry.core.dead_letters.redrive import RedriveOptions, RedrivePhase, RedriveState
-from tarry.core.errors import InvalidState, UnknownRedrive
+from tarry.core.errors import InvalidInput, InvalidState, UnknownRedrive
 from tests.kit.backends import where_the_messages_are
 from tests.kit.clocks import START, WatchedClock
 from tests.kit.steps import MINUTE, SECOND, all_at_once, keys, numbers, seen, take
@@ -312,3 +312,69 @@ class TestManyHands:
         assert moved + redrive.job.redriven + len(queue.dead_letters.list(limit=1_000)) == 600
         left = keys(queue.dead_letters.list(limit=1_000))
         assert sorted([*left, *keys(queue.try_poll_many(1_000))]) == names
+
+
+class TestGently:
+    def test_with_jitter_each_becomes_due_at_a_time_of_its_own_within_it(
+        self, app: App, queue: Queue[Any], clock: WatchedClock
+    ) -> None:
+        names = dead(queue, 20)
+        redrive = queue.dead_letters.start_redrive(jitter=MINUTE)
+        finish(redrive)
+        due = [seen(queue, key).due_at for key in names]
+        assert redrive.job.jitter == MINUTE
+        assert all(START <= at <= START + MINUTE for at in due)
+        assert len(set(due)) > 10
+        assert numbers(app, queue)[0] > 0
+        clock.advance(MINUTE)
+        assert len(queue.try_poll_many(50)) == 20
+
+    def test_a_job_pauses_when_too_many_died_again_and_resumed_does_the_rest(
+        self, queue: Queue[Any], clock: WatchedClock
+    ) -> None:
+        dead(queue, 60)
+        clock.advance(SECOND)
+        redrive = queue.dead_letters.start_redrive(rate=50, stop_above=0.2)
+        for buried in (2, 2, 3):  # of ten: 20 %, then 20 %, then more
+            redrive.advance()
+            clock.advance(SECOND)
+            taken = queue.try_poll_many(10)
+            queue.leases.bury([delivery.lease_id for delivery in taken[:buried]], "again")
+            queue.leases.ack([delivery.lease_id for delivery in taken[buried:]])
+            clock.advance(2 * SECOND)
+            assert redrive.job.state is RedriveState.RUNNING
+        redrive.advance()  # counts them, and redrives another ten
+        clock.advance(SECOND)
+        assert (redrive.job.redriven, redrive.job.died_again) == (40, 7)
+        taken = queue.try_poll_many(10)
+        queue.leases.bury([delivery.lease_id for delivery in taken], "again")
+        clock.advance(2 * SECOND)
+        redrive.advance()
+        clock.advance(SECOND)
+        stopped = redrive.advance()
+        assert (stopped.state, stopped.redriven, stopped.died_again) == (RedriveState.PAUSED, 50, 17)
+        assert stopped.reason == (
+            "17 of 50 redriven messages died again, more than 20 %; resumed, it continues without this limit"
+        )
+        redrive.resume()
+        for _ in range(3):
+            redrive.advance()
+            clock.advance(SECOND)
+        assert (redrive.job.state, redrive.job.redriven, redrive.job.stop_above) == (RedriveState.DONE, 60, None)
+
+    def test_deaths_of_others_do_not_stop_a_job(self, queue: Queue[Any], clock: WatchedClock) -> None:
+        dead(queue, 30)
+        clock.advance(SECOND)
+        redrive = queue.dead_letters.start_redrive(rate=50, stop_above=0.1)
+        redrive.advance()
+        queue.leases.ack([delivery.lease_id for delivery in queue.try_poll_many(10)])
+        dead(queue, 15, "other")
+        for _ in range(3):
+            clock.advance(3 * SECOND)
+            redrive.advance()
+        assert (redrive.job.state, redrive.job.redriven, redrive.job.died_again) == (RedriveState.DONE, 30, 0)
+
+    @pytest.mark.parametrize("share", [1, -0.1, 20, float("nan"), True, "20%"])
+    def test_a_share_that_is_none_is_refused(self, queue: Queue[Any], share: Any) -> None:
+        with pytest.raises(InvalidInput, match="stop_above must be a share"):
+            queue.dead_letters.start_redrive(stop_above=share)

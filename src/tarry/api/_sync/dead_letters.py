@@ -22,6 +22,7 @@ from tarry.core.dead_letters.redrive import (
     Where,
     check_canary,
     check_rate,
+    check_stop_above,
 )
 from tarry.core.messages.model import DeadLetter
 
@@ -69,6 +70,8 @@ class DeadLetters(Generic[P]):
         *,
         rate: float | None = None,
         canary: int = 0,
+        jitter: timedelta | None = None,
+        stop_above: float | None = None,
         target: str | None = None,
         after: timedelta | None = None,
         consumer: str | None = None,
@@ -76,13 +79,16 @@ class DeadLetters(Generic[P]):
         **where: Unpack[Where],
     ) -> Redrive:
         """Redrive as a job: `rate` messages per second, `canary` messages first and the rest once those succeeded;
-        to the queue `target` instead of their own; the first one `after` a while.
+        to the queue `target` instead of their own; the first one `after` a while; each due at a random time within `jitter`.
+        It pauses if more than the share `stop_above` of what it redrove died again.
 
         A sweeper advances it, or a caller of `advance`. It may be paused, resumed and cancelled at any time."""
         options = RedriveOptions(
             where=DeadFilter.of(where),
             rate=check_rate(rate),
             canary=check_canary(canary),
+            jitter=limits.check_delay(jitter or timedelta(0)),
+            stop_above=check_stop_above(stop_above),
             started_by=limits.check_consumer(consumer) or self._consumer,
             request=uuid4(),
             target=None if target is None else limits.check_queue_name(target),

@@ -29,6 +29,8 @@ FASTEST = 1_000_000.0
 SLOWEST = 1 / 86_400
 """One per day: a slower rate is a mistake, and the next step would be in the far future."""
 MOST_CANARIES = 1_000
+LEAST_JUDGED = 10
+"""Messages that a job redrives before their share of failures can stop it."""
 
 
 class Where(TypedDict, total=False):
@@ -203,6 +205,12 @@ class RedriveJob:
     rate: float | None = None
     """Messages per second; None: unlimited."""
     canary: int = 0
+    jitter: timedelta = timedelta(0)
+    """Each message becomes due at a random time within this."""
+    stop_above: float | None = None
+    """The job pauses if more than this share of what it redrove died again."""
+    died_again: int = 0
+    """Counted while there is such a limit."""
     target: str | None = None
     """The queue to which they go; None: their own."""
     reason: str | None = None
@@ -240,6 +248,17 @@ class RedriveJob:
             return BATCH
         return max(1, min(BATCH, math.floor(self.rate * TURN_FOR.total_seconds())))
 
+    @property
+    def stop_reason(self) -> str | None:
+        """Why the job stops itself now, if too many died again."""
+        allowed, redriven = self.stop_above, self.redriven
+        if allowed is None or redriven < LEAST_JUDGED or self.died_again <= allowed * redriven:
+            return None
+        return (
+            f"{self.died_again:,} of {redriven:,} redriven messages died again, more than {allowed * 100:g} %; "
+            "resumed, it continues without this limit"
+        )
+
     def rest_for(self, moved: int) -> timedelta:
         """The pause after this many messages that keeps the rate."""
         return timedelta(0) if self.rate is None else timedelta(seconds=moved / self.rate)
@@ -254,8 +273,15 @@ class RedriveJob:
             return self.changed(now, wait_for=LOOK_AGAIN_FOR)
         return self.changed(now, **verdict._asdict())
 
-    def stepped(self, now: datetime, revived: Sequence[tuple[int, str]], chosen: int, *, ended: bool) -> RedriveJob:
-        """After a step that chose so many letters and revived these, by version and key. `ended`: there are no more."""
+    def stopped(self, now: datetime, reason: str) -> RedriveJob:
+        """Too many died again. A user that resumes it has seen that, and wants the rest redriven anyway."""
+        return self.changed(now, state=RedriveState.PAUSED, reason=reason, stop_above=None)
+
+    def stepped(
+        self, now: datetime, revived: Sequence[tuple[int, str]], chosen: int, *, ended: bool, died_again: int = 0
+    ) -> RedriveJob:
+        """After a step that chose so many letters and revived these, by version and key. `ended`: there are no more.
+        `died_again`: since the step before."""
         canaries, keys, phase = self.canaries, self.canary_keys, self.phase
         if phase is RedrivePhase.CANARY:
             canaries += tuple(version for version, _ in revived)
@@ -273,6 +299,7 @@ class RedriveJob:
             skipped=self.skipped + chosen - len(revived),
             canaries=canaries,
             canary_keys=keys,
+            died_again=self.died_again + died_again,
         )
 
 
@@ -283,6 +310,8 @@ class RedriveOptions:
     where: DeadFilter = EVERY_LETTER
     rate: float | None = None
     canary: int = 0
+    jitter: timedelta = timedelta(0)
+    stop_above: float | None = None
     target: str | None = None
     after: timedelta = timedelta(0)
     """The first step is due this much later."""
@@ -303,6 +332,8 @@ class RedriveOptions:
             next_at=now + self.after,
             rate=self.rate,
             canary=self.canary,
+            jitter=self.jitter,
+            stop_above=self.stop_above,
             target=None if self.target == queue else self.target,
             started_by=self.started_by,
         )
@@ -366,3 +397,11 @@ def check_canary(canary: object) -> int:
     if not 0 <= count <= MOST_CANARIES:
         raise InvalidInput(f"canary must be from 0 to {MOST_CANARIES:,}, not {count:,}")
     return count
+
+
+def check_stop_above(share: object) -> float | None:
+    if share is None:
+        return None
+    if not isinstance(share, (int, float)) or isinstance(share, bool) or not 0 <= share < 1:
+        raise InvalidInput(f"stop_above must be a share from 0 to below 1, such as 0.2 for 20 %, not {share!r:.120}")
+    return float(share)

@@ -2,6 +2,7 @@
 
 import builtins
 import heapq
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -41,6 +42,7 @@ class _Running:
     request: UUID
     before_version: int
     after: tuple[datetime, int] | None = None
+    judged: tuple[datetime, int] | None = None
 
     @property
     def current(self) -> RedriveJob:
@@ -138,6 +140,8 @@ class MemoryDeadLetters(MemoryRole):
         if gone:
             reason = f"the queue {gone[0].name} was deleted"
             running.job = running.job.changed(now, state=RedriveState.FAILED, reason=reason)
+        elif (reason := running.job.stop_reason) is not None:
+            running.job = running.job.stopped(now, reason)
         elif running.job.phase is RedrivePhase.VERDICT:
             canaries = zip(running.job.canaries, running.job.canary_keys, strict=True)
             verdict = judged([_canary(running.target, version, key) for version, key in canaries])
@@ -163,18 +167,24 @@ def _count(queue: MemoryQueue, where: DeadFilter, limit: int) -> Matching:
 
 
 def _revive(
-    queue: MemoryQueue, dead: DeadRow, now: datetime, target: MemoryQueue | None = None, **detail: int
+    queue: MemoryQueue,
+    dead: DeadRow,
+    now: datetime,
+    target: MemoryQueue | None = None,
+    jitter: timedelta = timedelta(0),
+    **detail: int,
 ) -> Row | None:
     """Redrive as a new ready version with attempts reset and a link to the old one; None if the key is live already. To
     another queue it is offered there, and discarded here."""
     into = target or queue
     if dead.row.key in into.rows:
         return None
+    due_at = now + random.random() * jitter  # noqa: S311
     row = replace(
         dead.row,
         version=queue.next_version(),
-        planned_at=now,
-        due_at=now,
+        planned_at=due_at,
+        due_at=due_at,
         created_at=now,
         due_limit=None,
         attempt=0,
@@ -214,9 +224,20 @@ def _step(running: _Running, now: datetime) -> None:
         and (running.after is None or dead.age_order > running.after)
     ]
     chosen, ended = letters[: job.at_once], len(letters) <= job.at_once
-    revived = [
-        row for row in (_revive(queue, dead, now, running.target, job=job.id) for dead in chosen) if row is not None
-    ]
+    died_again = _died_again(running) if job.stop_above is not None else 0
+    revivals = (_revive(queue, dead, now, running.target, job.jitter, job=job.id) for dead in chosen)
+    revived = [row for row in revivals if row is not None]
     if chosen:
         running.after = chosen[-1].age_order
-    running.job = job.stepped(now, [(row.version, row.key) for row in revived], len(chosen), ended=ended)
+    versions = [(row.version, row.key) for row in revived]
+    running.job = job.stepped(now, versions, len(chosen), ended=ended, died_again=died_again)
+
+
+def _died_again(running: _Running) -> int:
+    """Since the last step, of what the job redrove."""
+    deaths = [
+        dead for dead in running.target.dead.values() if running.judged is None or dead.age_order > running.judged
+    ]
+    running.judged = max((dead.age_order for dead in deaths), default=running.judged)
+    before = running.before_version
+    return sum(dead.row.origin is not None and dead.row.origin < before < dead.row.version for dead in deaths)

@@ -486,6 +486,11 @@ create table tarry.redrive_job (
     versions bigint[],
     rate double precision,
     canary integer not null,
+    jitter interval not null,
+    stop_above double precision,
+    died_again bigint not null default 0,
+    judged_at timestamp with time zone not null,
+    judged_version bigint not null default 0,
     state text not null,
     phase text not null,
     reason text,
@@ -1003,4 +1008,4 @@ create view tarry.anomalies as
      LEFT JOIN tarry.queue q ON q.id = a.queue_id;
 
 insert into tarry.migration (number, name, checksum) values
-    (1, '0001_pre_initial', '19e0936bc253548c');
+    (1, '0001_pre_initial', '5f6ad8466645ddea');

@@ -14,7 +14,7 @@ from tarry.core.messages.model import Counted, DeadLetter
 from tarry.edges.cli.context import CommandSession, command, now_of
 from tarry.edges.cli.exit_codes import Conflicting, ExitCode, Interrupted, NotFound, Usage
 from tarry.edges.cli.help import argument, option
-from tarry.edges.cli.options import DryRun, Limit, QueueName, Reason, Type, Yes
+from tarry.edges.cli.options import DryRun, Limit, QueueName, Reason, Type, Yes, parsed
 from tarry.edges.cli.output import views
 from tarry.edges.cli.output.text import plural
 from tarry.edges.cli.output.views import filter_words
@@ -155,6 +155,10 @@ def redrive(
     canary: Annotated[
         int, option("--canary N", "Redrive N first, and the rest when these succeeded.", min=0, max=1000)
     ] = 0,
+    jitter: Annotated[str | None, option("--jitter DURATION", "Each is due at a random time within this: 30s.")] = None,
+    stop_above: Annotated[
+        str | None, option("--stop-above PERCENT", "Pause the job if more than this share dies again: 20%.")
+    ] = None,
     job: Annotated[bool, option("--job", "All that match, as a job; implied by a filter, --rate, --canary.")] = False,
     target: Annotated[str | None, option("--target QUEUE", "To another queue, as a job.")] = None,
     after: Annotated[str | None, option("--after DURATION", "Begin this much later, as a job: 30m.")] = None,
@@ -171,11 +175,13 @@ def redrive(
     a filter, --rate or --canary all that match are redriven by a job on the server, which pauses if a canary dies again.
     Ctrl-C stops the watching, not the job: tarry redrive.
     """
-    as_job = bool(job or detach or canary or target or after or rate is not None or options != FilterOptions())
+    how = (rate, canary, jitter, stop_above, target, after)
+    as_job = bool(job or detach or any(how) or options != FilterOptions())
     if as_job and limit is not None:
         raise Usage("--limit cannot be used with a job", hint="remove --limit, or the filter")
     per_second = None if rate is None else _rate(rate)
-    later = None if after is None else delay(after, "--after")
+    later, spread = parsed(delay, after, "--after"), parsed(delay, jitter, "--jitter")
+    allowed = None if stop_above is None else _share(stop_above)
     with cli.open(queue) as app:
         if not as_job:
             versions = sorted(set(version or ()))
@@ -196,7 +202,13 @@ def redrive(
         to = f" to queue {target}" if target else ""
         cli.confirm(f"Redrive {_letters(matching.letters)} of queue {queue} ({filter_words(where)}){to}?", yes=yes)
         started = app.queue(queue).dead_letters.start_redrive(
-            rate=per_second, canary=canary, target=target, after=later, **chosen
+            rate=per_second,
+            canary=canary,
+            jitter=spread,
+            stop_above=allowed,
+            target=target,
+            after=later,
+            **chosen,
         )
         if detach:
             cli.note(f"job {started.id} waits for a sweeper (tarry sweeper), or: tarry redrive watch {started.id}")
@@ -211,6 +223,13 @@ def _rate(text: str) -> float:
     if rate <= 0:
         raise Usage(f"--rate is not a rate: {text!r:.80}", hint="write 50/s, 100/m, or a number of messages per second")
     return rate
+
+
+def _share(text: str) -> float:
+    match = re.fullmatch(r"\s*([0-9]{1,2}(?:\.[0-9]+)?)\s*%?\s*", text)
+    if match is None:
+        raise Usage(f"--stop-above is not a share: {text!r:.80}", hint="write percent, below 100: 20%")
+    return float(match[1]) / 100
 
 
 def _letters(count: Counted) -> str:

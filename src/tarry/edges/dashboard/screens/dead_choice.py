@@ -81,7 +81,7 @@ def api_body(where: DeadFilter, **more: Any) -> dict[str, Any]:
     fields: dict[str, Any] = {name: text for name, text in query_of(where).items() if name != "versions"}
     if where.versions is not None:
         fields["versions"] = [*where.versions]
-    return fields | {name: value for name, value in more.items() if value}
+    return fields | {name: value for name, value in more.items() if value or isinstance(value, float)}
 
 
 def api_query(where: DeadFilter) -> str:
@@ -105,7 +105,7 @@ def arguments(where: DeadFilter, **more: Any) -> str:
     fields = {name: value for name in FIELDS if (value := getattr(where, name)) is not None}
     if where.versions is not None:
         fields["versions"] = [*where.versions]
-    fields |= {name: value for name, value in more.items() if value}
+    fields |= {name: value for name, value in more.items() if value or isinstance(value, float)}
     return ", ".join(f"{name}={_literal(value)}" for name, value in fields.items())
 
 
@@ -131,18 +131,23 @@ def redriven(
     *,
     rate: float | None,
     canary: int,
+    jitter: timedelta = timedelta(0),
+    stop_above: float | None = None,
     target: str | None = None,
     after: timedelta = timedelta(0),
 ) -> Commands:
-    wait = length(after) if after else None
+    wait, spread = (length(span) if span else None for span in (after, jitter))
     how = [
         *(("--rate", f"{rate:g}/s") if rate else ()),
         *(("--canary", str(canary)) if canary else ()),
+        *(("--jitter", spread) if spread else ()),
+        *(("--stop-above", f"{stop_above * 100:g}%") if stop_above is not None else ()),
         *(("--target", target) if target else ()),
         *(("--after", wait) if wait else ()),
     ]
-    body = api_body(where, rate=rate, canary=canary, target=target, after=wait)
-    call = arguments(where, rate=rate, canary=canary, target=target, after=after)
+    how_fast: dict[str, Any] = {"rate": rate, "canary": canary, "stop_above": stop_above, "target": target}
+    body = api_body(where, **how_fast, jitter=spread, after=wait)
+    call = arguments(where, **how_fast, jitter=jitter, after=after)
     return Commands(
         curl=commands.curl(f"{view.api('queues', queue)}/dead:start_redrive", "POST", body),
         cli=commands.cli("dlq", "redrive", queue, *options(where), *how, "--job", "--detach"),

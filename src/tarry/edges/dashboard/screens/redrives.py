@@ -20,10 +20,10 @@ from tarry.core.dead_letters.redrive import (
     RedriveState,
     check_canary,
     check_rate,
+    check_stop_above,
 )
 from tarry.core.errors import InvalidInput, InvalidState, UnknownRedrive
 from tarry.core.messages.model import Counted, MessagePosition
-from tarry.core.messages.states import State
 from tarry.core.search.bulk import Verb
 from tarry.core.search.query import Period, Search, Span
 from tarry.core.security.api_keys import Action
@@ -41,6 +41,8 @@ _STALLED_FOR = timedelta(seconds=15)
 """A job whose next step is overdue by this: no sweeper runs."""
 DEFAULT_RATE = "50"
 DEFAULT_CANARY = "5"
+DEFAULT_STOP = "20"
+"""Percent that may die again."""
 _TARGETS = 200
 """Names of queues that are suggested."""
 _UNDONE = 10_000
@@ -57,6 +59,8 @@ class RedrivePlan:
     target: str | None
     """None: their own queue."""
     after: timedelta = timedelta(0)
+    jitter: timedelta = timedelta(0)
+    stop_above: float | None = None
 
     @classmethod
     def of(cls, queue: str, values: Mapping[str, str]) -> RedrivePlan:
@@ -67,11 +71,21 @@ class RedrivePlan:
             per_second = None if rate in ("", "0") else float(rate)
         except ValueError:
             raise InvalidInput(f"rate must be a number of messages per second, not {rate!r:.40}") from None
+        percent = values.get("stop_above", DEFAULT_STOP).strip().removesuffix("%").strip()
+        try:
+            stop_above = float(percent) / 100 if percent else None
+        except ValueError:
+            raise InvalidInput(f"the share of failures must be a number of percent, not {percent!r:.40}") from None
         named = values.get("target", "").strip() or queue
         target = None if named == queue else limits.check_queue_name(named)
-        later = values.get("after", "").strip()
-        after = delay(later, "after") if later else timedelta(0)
-        return cls(rate=check_rate(per_second), canary=check_canary(canaries), target=target, after=after)
+        spans = {name: values.get(name, "").strip() for name in ("after", "jitter")}
+        return cls(
+            rate=check_rate(per_second),
+            canary=check_canary(canaries),
+            target=target,
+            stop_above=check_stop_above(stop_above),
+            **{name: delay(text, name) for name, text in spans.items() if text},
+        )
 
     def takes(self, letters: Counted) -> timedelta | None:
         """How long the rate makes it take."""
@@ -122,6 +136,8 @@ async def start(view: View) -> Response:
         request=request,
         target=plan.target,
         after=plan.after,
+        jitter=plan.jitter,
+        stop_above=plan.stop_above,
     )
     job = await view.run(view.app.store.dead_letters.start_redrive(queue, options))
     # The first step at once, to be seen on its page; a sweeper makes the others.
@@ -276,7 +292,7 @@ async def undo(view: View) -> Response:
 
 async def _bury_undelivered(view: View, job: RedriveJob) -> int:
     store, queue = view.app.store, job.target or job.queue
-    search = Search(state=State.READY, attempts=Span(0, 0), created=Period(job.created_at, None))
+    search = Search(attempts=Span(0, 0), created=Period(job.created_at, None))
     after, buried = None, 0
     while buried < _UNDONE:
         page = await view.run(store.search.messages(search, [queue], limit=_PAGE, after=after))

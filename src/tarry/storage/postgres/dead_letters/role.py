@@ -137,6 +137,8 @@ class PostgresDeadLetters(PostgresRole):
         )
         if due.gone_queue is not None:
             yield from change(state=RedriveState.FAILED, reason=f"the queue {due.gone_queue} was deleted").run()
+        elif (reason := due.stop_reason) is not None:
+            yield from change(state=RedriveState.PAUSED, reason=reason, lifts_stop=True).run()
         elif due.phase is RedrivePhase.VERDICT:
             verdict = judged((yield from bind("dead_letters/redrive_canaries", each(made(Canary)), job=due.id).run()))
             rest_for = LOOK_AGAIN_FOR if verdict.state is None else timedelta(0)

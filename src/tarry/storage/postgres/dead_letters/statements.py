@@ -134,11 +134,13 @@ def set_state(
     reason: str | None = None,
     step: int | None = None,
     rest_for: timedelta = timedelta(0),
+    lifts_stop: bool = False,
     leadership: Leadership | None = None,
 ) -> Statement[bool]:
     return bind(
         "dead_letters/redrive_set_state", bool, job=possible(job), state=state, phase=phase, reason=reason, step=step,
         rest_for=rest_for.total_seconds(), from_states=TextArray([s.value for s in from_states]), now=now,
+        lifts_stop=lifts_stop,
         **fenced(leadership),
     )  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -53,6 +54,7 @@ class StoredJob(msgspec.Struct):
     before_version: int
     after: tuple[datetime, int] | None = None
     target_id: str | None = None
+    judged: tuple[datetime, int] | None = None
     moves: int = 0
     """The number of the next step that redrives letters: a queue keeps the result of the last one by it. `job.step` counts
     every change, also a pause."""
@@ -285,6 +287,8 @@ class RedisDeadLetters(RedisRole):
         if stored.job.gone_queue is not None:
             reason = f"the queue {stored.job.gone_queue} was deleted"
             after = stored.change(now, state=RedriveState.FAILED, reason=reason)
+        elif (reason := stored.job.stop_reason) is not None:
+            after = msgspec.structs.replace(stored, job=stored.job.stopped(now, reason))
         elif stored.job.phase is RedrivePhase.VERDICT:
             after = yield from self._judge(stored, now)
         else:
@@ -319,7 +323,18 @@ class RedisDeadLetters(RedisRole):
         fitting = [letter for letter in letters if is_old(letter)]
         chosen = fitting[:at_once]
         last = (chosen[-1].position.died_at, chosen[-1].position.version) if chosen else stored.after
-        return (yield from self._execute(stored, now, chosen, ended=len(fitting) <= at_once, last=last))
+        died_again = 0 if job.stop_above is None else (yield from self._died_again(stored))
+        ended = len(fitting) <= at_once
+        return (yield from self._execute(stored, now, chosen, ended=ended, last=last, died_again=died_again))
+
+    def _died_again(self, stored: StoredJob) -> Op[int]:
+        """Since the last step, of what the job redrove."""
+        position = DeadPosition(*stored.judged or (stored.job.created_at, 0))
+        queue, before = stored.job.target or stored.job.queue, stored.before_version
+        deaths = yield from self._scan(queue, EVERY_LETTER, position, most=WALK)
+        if deaths:
+            stored.judged = (deaths[-1].position.died_at, deaths[-1].position.version)
+        return sum(each.row.origin is not None and each.row.origin < before < each.row.version for each in deaths)
 
     def _execute(
         self,
@@ -329,17 +344,20 @@ class RedisDeadLetters(RedisRole):
         *,
         ended: bool,
         last: tuple[datetime, int] | None,
+        died_again: int = 0,
     ) -> Op[StoredJob]:
         """Redrive these letters, unless a step of this number was executed already: then its result counts."""
         job = stored.job
         text = msgspec.json.encode((len(letters), ended, last)).decode()
-        step = {"job": str(job.id), "step": stored.moves, "chosen": text}
+        step: dict[str, Any] = {"job": str(job.id), "step": stored.moves, "chosen": text}
+        if job.jitter:
+            step |= {"jitter": job.jitter // timedelta(microseconds=1), "seed": random.getrandbits(31)}
         if job.target is None:
             text, revived = yield from self._revive(job.queue, letters, **step)
         else:
             text, revived = yield from self._move(stored, letters, **step)
         n, ended, last = msgspec.json.decode(text, type=tuple[int, bool, tuple[datetime, int] | None])
-        stepped = job.stepped(now, revived, n, ended=ended)
+        stepped = job.stepped(now, revived, n, ended=ended, died_again=died_again)
         return msgspec.structs.replace(stored, job=stepped, after=last, moves=stored.moves + 1)
 
     @operation

@@ -4,12 +4,15 @@
 -- include: lua/_rows
 local function is_free_key(key) return row_of(key) == nil end
 
+if a.jitter then math.randomseed(a.seed) end  -- otherwise every script has the same numbers
+
 local function revive(row, payload, kind, detail)
   redis.call('HSET', q .. ':payloads', row.key, payload)
   detail.from_version = tonumber(row.version)
   row.more = {origin = row.version, trace = row.more.trace}
   row.version, row.attempt, row.created_at, row.consumer = num(next_of('version')), 0, now, ''
-  row.planned_at, row.due_at = num(now), num(now)
+  local due = num(now + (a.jitter and math.floor(math.random() * a.jitter) or 0))
+  row.planned_at, row.due_at = due, due
   wait(row)
   note(kind, row, {detail = detail}, store(row))
 end

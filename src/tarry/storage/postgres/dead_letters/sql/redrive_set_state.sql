@@ -1,4 +1,4 @@
--- Change the state of a redrive job: pause, resume, cancel, or the verdict on its canaries. Only from a state that allows
+-- Change the state of a redrive job: pause, resume, cancel, the verdict on its canaries, or a stop because of failures. Only from a state that allows
 -- it, and, where a step is named, only if that is still the next one.
 with
 -- include: maintenance/_leadership
@@ -8,7 +8,7 @@ with
 update tarry.redrive_job j
 set state = coalesce(%(state)s::text, j.state), phase = coalesce(%(phase)s::text, j.phase),
     reason = case when %(state)s::text is null then j.reason else %(reason)s end,
-    step = j.step + 1, updated_at = moment.now,
+    stop_above = case when %(lifts_stop)s::boolean then null else j.stop_above end, step = j.step + 1, updated_at = moment.now,
     next_at = moment.now + make_interval(secs => %(rest_for)s::float8),
     ended_at = case when %(state)s::text in ('cancelled', 'done', 'failed') then moment.now end
 from moment

@@ -3,7 +3,8 @@
 -- skipped. To another queue a letter is offered there, and discarded here: the journals of both stay complete. Locks, order
 -- and notifications as in `redrive`. Another transaction may have locked a key or a letter (to set
 -- its fingerprint, for example): skipping it would leave it dead for good, so the step waits, in the order of versions; a
--- leader only for 5 s, and then tries the step again.
+-- leader only for 5 s, and then tries the step again. With a limit of failures, those since the last step are counted, but not of the last second:
+-- their transactions may not have ended.
 with timeout as materialized (
     select set_config('lock_timeout',
         case when %(leader)s::text is null then current_setting('lock_timeout') else '5s' end, true)
@@ -31,9 +32,11 @@ with timeout as materialized (
 ), revived as (
     insert into tarry.message (version, queue, key, payload, content_type, due_at, planned_at, created_at, priority,
         conflict, type, headers, lease_for, max_attempts, retry, origin)
-    select (select versions from numbered)[l.place], (select id from q), l.key, l.payload, l.content_type, job.now, job.now, job.now,
+    select (select versions from numbered)[l.place], (select id from q), l.key, l.payload, l.content_type, l.due, l.due, job.now,
         l.priority, 0, l.type, l.headers, l.lease_for, l.max_attempts, l.retry, l.version
-    from (select *, row_number() over (order by died_at, version) as place from locked) l cross join job
+    from job cross join lateral (
+        select *, job.now + random() * job.jitter as due, row_number() over (order by died_at, version) as place from locked
+    ) l
     order by l.key
     on conflict (key, queue) do nothing
     returning key::text, version, origin, priority, due_at, payload, type
@@ -53,6 +56,16 @@ with timeout as materialized (
         jsonb_build_object('redriven_to', q.name, 'job', job.id)
     from q cross join job cross join revived r join locked l on l.version = r.origin
     where q.id <> q.source and q.source_journal <> 'off'
+), deaths as materialized (
+    select d.died_at, d.version, d.origin < job.before_version and d.version > job.before_version as is_ours
+    from job cross join lateral (
+        select died_at, version, origin from tarry.dead_letter
+        where job.stop_above is not null and queue = (select id from q) and (died_at, version) > (job.judged_at, job.judged_version)
+          and died_at < job.now - interval '1s'
+        order by died_at, version limit 5000
+    ) d
+), judged as materialized (
+    select died_at, version from deaths order by died_at desc, version desc limit 1
 ), counted as materialized (
     select count(*) as n, coalesce(array_agg(version order by version), '{}') as versions,
         coalesce(array_agg(key order by version), '{}') as keys
@@ -66,6 +79,9 @@ with timeout as materialized (
 )
 update tarry.redrive_job j
 set step = j.step + 1, redriven = j.redriven + o.n, skipped = j.skipped + cardinality(%(versions)s::bigint[]) - o.n,
+    died_again = j.died_again + (select count(*) from deaths where is_ours),
+    judged_at = coalesce((select died_at from judged), j.judged_at),
+    judged_version = coalesce((select version from judged), j.judged_version),
     after_died_at = coalesce(%(edge_died_at)s::timestamptz, j.after_died_at),
     after_version = coalesce(%(edge_version)s::bigint, j.after_version),
     canaries = case when o.first then o.canaries else j.canaries end,
@@ -76,5 +92,5 @@ set step = j.step + 1, redriven = j.redriven + o.n, skipped = j.skipped + cardin
 from outcome o
 where j.id = o.id
 returning o.n as redriven, (
-    select tarry.notify_waiters(q.id, q.name, o.now, o.now, array(select type from revived), o.n::int) from q
+    select tarry.notify_waiters(q.id, q.name, (select min(due_at) from revived), o.now, array(select type from revived), o.n::int) from q
     where exists (select from tarry.waiter w where w.queue = q.id)) as notified
