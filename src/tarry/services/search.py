@@ -83,7 +83,8 @@ async def _dead(
         raise InvalidInput("state: dead letters are searched in one queue", hint=hint)
     if not queues:
         return Hits(rows=[], scanned=0, complete=True)
-    where = DeadFilter(type=search.type, key_prefix=search.key or search.key_prefix)
+    versions = None if search.version is None else (search.version,)
+    where = DeadFilter(type=search.type, key_prefix=search.key or search.key_prefix, versions=versions)
     before = None if after is None else DeadPosition(*after)
     letters = await store.run(store.dead_letters.list(queues[0], where=where, limit=READ, before=before))
     matching = [
@@ -122,6 +123,6 @@ async def _done(store: AsyncStore, search: Search, queues: Sequence[str], limit:
 
 
 def _is_done(search: Search, event: Event, queues: Sequence[str]) -> bool:
-    """Events have no type and no time of creation, so those terms match nothing."""
+    """Events have no type, no trace and no time of creation, so those terms match nothing."""
     is_ack = event.kind is EventKind.ACKED and event.queue in queues and event.key is not None
     return is_ack and search.admits(Hit.of_done(event))

@@ -12,6 +12,7 @@ from tarry.core.messages.model import MessagePosition
 from tarry.core.messages.states import State
 from tarry.core.search.hits import SearchPage
 from tarry.core.search.query import parse
+from tests.kit.clocks import WatchedClock
 
 pytestmark = pytest.mark.where_the_messages_are
 QUEUES = ("mails", "orders")
@@ -29,7 +30,8 @@ def keys(app: App, text: str, **options: Any) -> list[str]:
 @pytest.fixture
 def filled(app: App) -> App:
     orders, mails = app.queue("orders"), app.queue("mails")
-    orders.offer("o-1", {"n": 1}, type="invoice", priority=7)
+    headers = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
+    orders.offer("o-1", {"n": 1}, type="invoice", priority=7, headers=headers)
     orders.offer("o-2", {"n": 2}, after=timedelta(minutes=30))
     orders.offer("o-3", {"n": 3}, after=timedelta(hours=3))
     mails.offer("m-1", {"n": 4})
@@ -63,11 +65,34 @@ def filled(app: App) -> App:
         ("created:>-1h", {"o-1", "o-2", "o-3", "m-1", "failed"}),
         ("created:<-1h", set()),
         ("o- due:>+1h", {"o-3"}),
+        ("trace:4bf9", {"o-1"}),
+        ("trace:4BF92F3577B34DA6A3CE929D0E0E4736", {"o-1"}),
+        ("trace:f92f", set()),
+        ("lag:>0s", {"o-1", "m-1"}),
+        ("lag:>1s", set()),
+        ("lag:<1s", {"o-1", "m-1"}),
+        ("id:0", set()),
     ],
 )
 def test_each_term_restricts_the_result(filled: App, text: str, result: set[str]) -> None:
     """A term about the queue is the caller's to resolve."""
     assert set(keys(filled, text)) == result
+
+
+def test_the_version_of_a_message_is_its_id(filled: App) -> None:
+    version = search(filled, "key:o-2").messages[0].version
+    assert keys(filled, f"id:{version}") == keys(filled, f"key:o-2 id:{version}") == ["o-2"]
+
+
+def test_the_lag_of_a_leased_message_ends_with_its_delivery(app: App, clock: WatchedClock) -> None:
+    queue = app.queue("orders")
+    queue.offer("lag-1", 0, type="lagging")
+    queue.offer("lag-2", 0, type="lagging")
+    clock.advance(timedelta(seconds=10))
+    assert [each.key for each in queue.try_poll_many(1, type="lagging", lease_for=timedelta(minutes=5))] == ["lag-1"]
+    clock.advance(timedelta(seconds=30))
+    assert keys(app, "type:lagging lag:>10s lag:<20s") == ["lag-1"]
+    assert keys(app, "lag- lag:>20s") == ["lag-2"]
 
 
 def test_pages_in_due_order_have_everything_once(filled: App) -> None:

@@ -27,20 +27,24 @@ class Hit:
     at: datetime
     """Of a live message: when it is due; of others: when they ended."""
     created_at: datetime | None = None
+    leased_at: datetime | None = None
     lease_until: datetime | None = None
     consumer: str | None = None
     type: str | None = None
     error: str | None = None
     max_attempts: int | None = None
+    trace: str | None = None
+    """The id of the trace in which it was offered."""
 
     @classmethod
     def of_live(cls, message: StoredMessage[bytes]) -> Hit:
-        fields = _fields(message, *_SHARED, "state", "created_at", "lease_until", "max_attempts")
-        return cls(**fields, at=message.due_at, error=message.last_error)
+        fields = _fields(message, *_SHARED, "state", "created_at", "leased_at", "lease_until", "max_attempts")
+        return cls(**fields, at=message.due_at, error=message.last_error, trace=_trace(message))
 
     @classmethod
     def of_dead(cls, letter: DeadLetter[bytes]) -> Hit:
-        return cls(**_fields(letter, *_SHARED, "error"), state=State.DEAD, at=letter.died_at)
+        fields = _fields(letter, *_SHARED, "created_at", "error")
+        return cls(**fields, state=State.DEAD, at=letter.died_at, trace=_trace(letter))
 
     @classmethod
     def of_done(cls, event: Event) -> Hit:
@@ -53,9 +57,15 @@ class Hit:
             priority=event.priority or 0,
             due_at=event.due_at or event.at,
             at=event.at,
+            leased_at=event.leased_at,
             consumer=event.consumer,
             error=event.error,
         )
+
+
+def _trace(source: KeptMessage[bytes]) -> str | None:
+    """Of the header `traceparent`, such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01."""
+    return ((source.headers or {}).get("traceparent") or "").lower()[3:35] or None
 
 
 def _fields(source: KeptMessage[bytes], *names: str) -> dict[str, Any]:

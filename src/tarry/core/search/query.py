@@ -20,6 +20,7 @@ LONGEST = 400
 """Characters of a query."""
 MOST_TERMS = 20
 QUALIFIERS: Mapping[str, str] = {
+    "id": "id:1234, the version of a message",
     "queue": "queue:orders",
     "key": "key:order-17, or key:order-* for all that begin so",
     "state": "state:delayed, ready, leased, dead or done",
@@ -28,8 +29,10 @@ QUALIFIERS: Mapping[str, str] = {
     "attempts": "attempts:>3",
     "priority": "priority:>=5",
     "due": "due:<+1h, due:<-30s for what is late, or an instant",
+    "lag": "lag:>30s, from when it was due until it was delivered, or until now",
     "created": "created:>-2h, or an instant",
     "error": "error:~timeout",
+    "trace": "trace:4bf92f3577b34da6a3ce929d0e0e4736, or its beginning",
     "payload": "payload.user.id:42",
 }
 """Each qualifier with an example."""
@@ -77,7 +80,25 @@ class Period(NamedTuple):
         )
 
 
+class Lag(NamedTuple):
+    """At least `least` and less than `below`, counted until `now` of what was not delivered. Empty: no bound."""
+
+    now: datetime | None = None
+    least: timedelta = timedelta(0)
+    below: timedelta = timedelta.max
+
+    def __contains__(self, hit: object) -> bool:
+        if self.now is None:
+            return True
+        if not isinstance(hit, Hit) or hit.state is State.DEAD:
+            return False
+        is_delivered = hit.state in (State.LEASED, State.DONE)
+        until = hit.leased_at if is_delivered else self.now
+        return until is not None and self.least <= until - hit.due_at < self.below
+
+
 ANY: Final = Span()
+ANY_LAG: Final = Lag()
 EVER: Final = Period()
 
 
@@ -91,6 +112,7 @@ class Search:
     """The conditions that a message must meet. Absent fields do not restrict."""
 
     queue: str | None = None
+    version: int | None = None
     key: str | None = None
     key_prefix: str | None = None
     state: State | None = None
@@ -102,6 +124,9 @@ class Search:
     priority: Span = ANY
     due: Period = EVER
     created: Period = EVER
+    lag: Lag = ANY_LAG
+    trace: str | None = None
+    """The beginning of a trace id."""
     payload: tuple[PayloadTerm, ...] = ()
     terms: tuple[Term, ...] = field(default=(), compare=False)
 
@@ -116,6 +141,9 @@ class Search:
         """All but queue, state and payload, where SQL does not compare."""
         return (
             self.key in (None, hit.key)
+            and self.version in (None, hit.version)
+            and (self.trace is None or (hit.trace or "").startswith(self.trace))
+            and hit in self.lag
             and (self.key_prefix is None or hit.key.startswith(self.key_prefix))
             and self.type in (None, hit.type)
             and self.consumer in (None, hit.consumer)
@@ -214,6 +242,12 @@ def _with(search: Search, term: Term, now: datetime) -> Search:
             return replace(search, key_prefix=value[:-1] or None)
         case "key" | "type" | "consumer":
             return replace(search, **{name: value})
+        case "id":
+            return replace(search, version=_version(value))
+        case "trace":
+            return replace(search, trace=_trace(value))
+        case "lag":
+            return replace(search, lag=_lag(value, search.lag._replace(now=now)))
         case "queue":
             return replace(search, queue=_queue(value))
         case "state":
@@ -233,6 +267,36 @@ def _queue(value: str) -> str:
         return limits.check_queue_name(value)
     except InvalidInput as error:
         raise InvalidInput(f"queue: {error.message}") from None
+
+
+def _version(value: str) -> int:
+    if not (value.isascii() and value.isdigit() and len(value) < 19):
+        raise InvalidInput(f"id: {value!r:.40} is not the version of a message", hint="for example id:1234")
+    return int(value)
+
+
+def _trace(value: str) -> str:
+    trace = value.lower()
+    if len(trace) > 32 or not set(trace) <= set("0123456789abcdef"):
+        raise InvalidInput(
+            f"trace: {value!r:.40} is not the beginning of a trace id", hint="it has 32 of the characters 0-9 and a-f"
+        )
+    return trace
+
+
+def _lag(value: str, lag: Lag) -> Lag:
+    compare, text = _compared(value)
+    try:
+        bound = durations.delay(text, "lag")
+    except InvalidInput:
+        raise InvalidInput(f"lag: {text!r:.40} is not a duration", hint="for example lag:>30s") from None
+    match compare:
+        case ">" | ">=":
+            return lag._replace(least=bound)
+        case "<" | "<=":
+            return lag._replace(below=bound)
+        case _:
+            raise InvalidInput("lag: begins with < or >", hint="for example lag:>30s")
 
 
 def _state(value: str) -> State:
@@ -294,7 +358,7 @@ def _compared(value: str) -> tuple[str, str]:
     return ("", value) if match is None else (match[1] or "", match[2])
 
 
-_REPEATED = frozenset({"attempts", "priority", "due", "created"})
+_REPEATED = frozenset({"attempts", "priority", "due", "created", "lag"})
 """Both ends of a range may be given."""
 
 

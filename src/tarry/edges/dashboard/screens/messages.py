@@ -302,6 +302,7 @@ def _suggestions(names: Sequence[str]) -> str:
         "state": _STATES,
         "attempts": (">0", ">3"),
         "priority": (">=5",),
+        "lag": (">1s", ">30s", ">5m"),
         "due": ("<now", "<+1h", ">+1h", "<-1m"),
         "created": (">-1h", ">-24h", "<-1d"),
         "error": ("~timeout",),
