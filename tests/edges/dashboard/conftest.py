@@ -223,6 +223,12 @@ def accessible(screen: Screen, page: Page, path: str) -> list[str]:
     return problems
 
 
+def violations(page: Page) -> list[str]:
+    """What axe finds in a page as it is now."""
+    page.add_script_tag(content=AXE.read_text())
+    return _axe(page, None)
+
+
 def _axe(page: Page, rules: list[str] | None) -> list[str]:
     only = {} if rules is None else {"runOnly": {"type": "rule", "values": rules}}
     result = page.evaluate("options => axe.run(document, options)", {"resultTypes": ["violations"], **only})

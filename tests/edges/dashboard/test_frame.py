@@ -13,7 +13,7 @@ from tarry.core.cron.model import ScheduleSpec
 from tarry.core.cron.schedule_types import Cron
 from tarry.core.search.bulk import Verb
 from tarry.edges.dashboard import screens
-from tests.edges.dashboard.conftest import Screen, Served, accessible, served
+from tests.edges.dashboard.conftest import Screen, Served, accessible, served, violations
 from tests.kit.blocking import Loop
 from tests.kit.servers import Server
 
@@ -135,10 +135,63 @@ def test_two_keys_lead_to_a_screen_and_one_to_the_search(screen: Screen) -> None
     page.keyboard.press("g")
     page.keyboard.press("q")
     expect(page).to_have_url(re.compile("/queues$"))
-    for keys in ("/", "Control+k"):
-        page.keyboard.press(keys)
-        expect(page.get_by_role("searchbox")).to_be_focused()
-        page.keyboard.press("Tab")
+    page.keyboard.press("/")
+    expect(page.get_by_role("searchbox")).to_be_focused()
+
+
+def test_the_palette_leads_to_queues_and_screens_and_does_what_the_page_can(screen: Screen) -> None:
+    page = screen.open("/queues/orders")
+    page.locator("#search").focus()
+    page.keyboard.press("Control+k")  # also from a field
+    palette = page.get_by_role("dialog", name="Go to, or do")
+    expect(palette.get_by_role("combobox")).to_be_focused()
+    page.keyboard.type("pau")
+    expect(palette.get_by_role("option").first).to_contain_text("Pause")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog", name="Pause orders")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("dail")
+    option = palette.get_by_role("option", name="daily schedule")
+    expect(option).to_have_attribute("aria-selected", "true")
+    page.keyboard.press("ArrowDown")
+    expect(palette.get_by_role("option", name="Search messages for dail")).to_have_attribute("aria-selected", "true")
+    option.click()
+    expect(page).to_have_url(re.compile("/schedules/daily$"))
+    assert screen.get("/search.json", params={"q": "OR"}).json()["matches"] == [
+        {"kind": "queue", "name": "orders", "path": "/queues/orders"}
+    ]
+
+
+def test_the_palette_is_accessible(screen: Screen, bare: Page) -> None:
+    bare.goto(f"{screen.url}/messages")
+    bare.keyboard.press("Control+k")
+    expect(bare.get_by_role("option").first).to_be_visible()
+    assert violations(bare) == []
+
+
+def test_the_menu_of_a_row_acts_on_this_row_alone(screen: Screen) -> None:
+    page = screen.open("/messages?q=queue%3Aorders")
+    page.locator("[data-select]").nth(1).check()
+    page.keyboard.press(".")  # there is no current row
+    expect(page.locator("#palette")).to_be_hidden()
+    page.keyboard.press("j")
+    key = page.locator("tr[data-current] code").text_content()
+    page.keyboard.press(".")
+    menu = page.get_by_role("dialog", name=f"Row: {key}")
+    expect(menu.get_by_role("option")).to_have_text(
+        [
+            re.compile(f"Open {key}"),
+            re.compile("Open orders"),
+            re.compile("Select the row"),
+            re.compile("Change"),
+            re.compile("Copy"),
+        ]
+    )
+    page.keyboard.type("change")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog", name="Change messages")).to_contain_text("The selected rows: 1")
+    expect(page.locator("tr[data-current] [data-select]")).to_be_checked()
 
 
 def test_the_chosen_theme_is_in_the_next_page_from_its_first_byte(screen: Screen) -> None:

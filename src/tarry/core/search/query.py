@@ -80,7 +80,7 @@ class Period(NamedTuple):
         )
 
 
-class Lag(NamedTuple):
+class LagSpan(NamedTuple):
     """At least `least` and less than `below`, counted until `now` of what was not delivered. Empty: no bound."""
 
     now: datetime | None = None
@@ -98,7 +98,7 @@ class Lag(NamedTuple):
 
 
 ANY: Final = Span()
-ANY_LAG: Final = Lag()
+ANY_LAG: Final = LagSpan()
 EVER: Final = Period()
 
 
@@ -124,7 +124,7 @@ class Search:
     priority: Span = ANY
     due: Period = EVER
     created: Period = EVER
-    lag: Lag = ANY_LAG
+    lag: LagSpan = ANY_LAG
     trace: str | None = None
     """The beginning of a trace id."""
     payload: tuple[PayloadTerm, ...] = ()
@@ -284,7 +284,7 @@ def _trace(value: str) -> str:
     return trace
 
 
-def _lag(value: str, lag: Lag) -> Lag:
+def _lag(value: str, lag: LagSpan) -> LagSpan:
     compare, text = _compared(value)
     try:
         bound = durations.delay(text, "lag")

@@ -184,11 +184,12 @@ const KEYS = {
   x: () => select(false),
   X: () => select(true),
   a: switchExact,
+  ".": () => { const row = current(); if (row) document.dispatchEvent(new CustomEvent("tarry:row-menu", { detail: row })); },
   e: () => (current()?.querySelector("[aria-keyshortcuts=e]") ?? document.querySelector("main .page-head [aria-keyshortcuts=e]"))?.click(),
 };
 
 document.addEventListener("keydown", (event) => {
-  if ((event.ctrlKey || event.metaKey) && event.key === "k") { event.preventDefault(); KEYS["/"](); return; }
+  if ((event.ctrlKey || event.metaKey) && event.key === "k") { event.preventDefault(); document.dispatchEvent(new CustomEvent("tarry:palette")); return; }
   if (event.ctrlKey || event.metaKey || event.altKey || localStorage.getItem("tarry-keys-off")) return;
   if (event.target.matches?.("input:not([type=checkbox]), textarea, select, [contenteditable]") || document.querySelector("dialog[open]")) return;
   if (event.key === "Enter" && (event.target.matches?.("a, button, summary, input") || !current())) return;
