@@ -88,7 +88,7 @@ def test_after_interruptions_it_is_gone_everywhere_and_nothing_else_is(
     others = executed(app, "select id, key from tarry.event where key is distinct from 'anna''s' order by id")
     assert SECRET in keys_in_files(lake)
 
-    def killed(*_: Any) -> None:
+    def killed(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
     for step in steps:

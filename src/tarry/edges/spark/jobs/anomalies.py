@@ -61,7 +61,9 @@ class AnomaliesArgs:
     """A directory, or a URI that Spark can read and write. None: beside the embedded data."""
     registry: Registry = BUILT_IN
     until: datetime | None = None
-    """Treat this instant as now. Silence counts only up to the start of the last archive run."""
+    """Treat this instant as now: minutes before it are complete. A message counts as idle up to the start of the last archive
+    run at most, since later events are not known.
+    """
 
     def __post_init__(self) -> None:
         if self.until is not None and self.until.tzinfo is None:
@@ -105,8 +107,9 @@ def run(spark: SparkSession, app: App, args: AnomaliesArgs) -> AnomaliesSummary:
         past = {} if last is None else last.summary
         until = (args.until or noted.started_at).astimezone(UTC)
         archived = manifest.last_run(ARCHIVE, lake.root)
-        complete_until = args.until or (until if archived is None else archived.started_at)
-        work = _Judgement(spark, app, DerivedTables(lake), head, past, until, complete_until, noted)
+        known_until = until if archived is None else min(until, archived.started_at)
+        complete_until = args.until or known_until
+        work = _Judgement(spark, app, DerivedTables(lake), head, past, until, complete_until, known_until, noted)
         work.prepare(args.registry.calendar)
         with sized_for(spark, work.size) as layout, layout.keeping() as kept:
             context = work.context(layout, kept, args.registry)
@@ -134,10 +137,11 @@ class _Judgement:
         past: Mapping[str, Any],
         until: datetime,
         complete_until: datetime,
+        known_until: datetime,
         noted: Run,
     ) -> None:
         self._spark, self._app, self._tables, self._head = spark, app, tables, head
-        self._until, self._complete_until, self._run = until, complete_until, noted
+        self._until, self._complete_until, self._known_until, self._run = until, complete_until, known_until, noted
         self._judged: int = past.get("round", 0)
         seen_until = datetime.fromisoformat(past["seen_until"]) if past.get("seen_until") else None
         self._tail_from = None if seen_until is None else seen_until - EVENTS_BACK
@@ -200,7 +204,7 @@ class _Judgement:
             since=since,
             until=self._until,
             minutes_since=self._minutes_since,
-            complete_until=self._complete_until,
+            complete_until=self._known_until,
             kinds=frozenset(kinds),
             published=_by_detector(spark, continuable),
             raised=local_frame(spark, raised, RAISED) if raised else None,
