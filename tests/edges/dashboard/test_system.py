@@ -155,6 +155,18 @@ def test_an_anomaly_is_explained_and_leads_to_its_messages(many: Screen) -> None
     expect(page.locator("#factors tbody tr")).to_have_count(2)  # and the consumer
 
 
+def test_anomalies_that_differ_only_in_particulars_are_one_entry(many: Screen) -> None:
+    page = many.open("/anomalies?detector=large_payload")
+    entries = page.locator(".inbox > li")
+    expect(entries).to_have_count(1)
+    more = entries.locator("details")
+    more.locator("summary").click()
+    expect(more.locator("li")).to_have_count(42)
+    more.get_by_role("link").last.click()
+    expect(page).to_have_url(re.compile(r"/anomalies/\d+"))
+    expect(many.open("/anomalies?detector=late_delivery&limit=20").locator(".inbox > li")).to_have_count(20)
+
+
 def test_charts_mark_anomalies_pauses_and_deploys(many: Screen, filled: Served) -> None:
     filled.app.queues.pause("orders", reason="deploy")
     page = many.open("/?range=7d")

@@ -115,6 +115,7 @@ async def anomalies(view: View) -> Page:
         filters=filters,
         severities=[severity.value for severity in reversed(Severity)],
         is_active=active,
+        groups=grouped(listing.rows),
         commands=Commands(
             curl=commands.curl(view.api("anomalies"), query={k: v for k, v in filters.items() if v}),
             cli=commands.cli("anomaly", "list", "--last", "30d"),
@@ -192,6 +193,21 @@ async def unmute(view: View) -> Response:
     if muted is None or not is_permitted or not await view.run(analytics.unmute(muted.id)):
         raise Problem(404, "unknown_mute", "there is no mute of this id", hint="see the list of anomalies")
     return view.done("The mute is ended: the next run raises again what it finds", "/anomalies")
+
+
+def grouped(rows: Sequence[Anomaly]) -> list[list[Anomaly]]:
+    """Anomalies of one queue that differ only in particulars, in the order of the first of each group. An outage that buries
+    fifty messages with one error is one entry of a list, not fifty.
+    """
+    groups: dict[tuple[object, ...], list[Anomaly]] = {}
+    for row in rows:
+        if row.key is None:
+            alike: tuple[object, ...] = (row.id,)
+        else:
+            first_sentence = row.sentence.replace(row.key, "<key>").partition(". There were ")[0].rstrip(".")
+            alike = (row.detector, row.queue, row.severity, row.acknowledged_at is None, pattern(first_sentence))
+        groups.setdefault(alike, []).append(row)
+    return list(groups.values())
 
 
 def is_active(anomaly: Anomaly, ended_at: datetime | None) -> bool:

@@ -20,6 +20,7 @@ from tarry.edges.dashboard.commands import Commands, path
 from tarry.edges.dashboard.ranges import TimeRange, floor
 from tarry.edges.dashboard.remembered import MARK
 from tarry.edges.dashboard.screen import Page, Screen, View
+from tarry.edges.dashboard.screens.anomalies import grouped
 from tarry.edges.dashboard.screens.calendar import TicksAhead, ticks_ahead
 from tarry.edges.dashboard.screens.queue_lists import queue_listing, state_of
 from tarry.edges.formats import roughly
@@ -136,10 +137,10 @@ class ChartMark(NamedTuple):
 def marks(view: View, infos: Sequence[QueueInfo]) -> list[ChartMark]:
     """Of the chosen time and these queues, the newest first: from what the page has read anyway."""
     names, marked = {info.name for info in infos}, list[ChartMark]()
-    for row in view.dashboard.badges.anomalies(view.sees):
-        if row.queue in names:
-            text = f"{row.detector.replace('_', ' ')} of {row.queue}"
-            marked.append(ChartMark(row.window_from, row.window_to, "dead", text, path("anomalies", str(row.id))))
+    for alike in grouped([row for row in view.dashboard.badges.anomalies(view.sees) if row.queue in names]):
+        text = f"{alike[0].detector.replace('_', ' ')} of {alike[0].queue}" + (f", {len(alike)}" if alike[1:] else "")
+        since, until = min(row.window_from for row in alike), max(row.window_to for row in alike)
+        marked.append(ChartMark(since, until, "dead", text, path("anomalies", str(alike[0].id))))
     for info in infos:
         if info.paused_at is not None:
             marked.append(

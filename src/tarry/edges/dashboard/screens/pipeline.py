@@ -19,7 +19,9 @@ JOBS = ("archive", "facts", "metrics", "consumers", "anomalies", "forecast", "ve
 STALE_AFTER = timedelta(hours=1)
 _ROWS = ("rows", "minutes", "hours", "ended", "anomalies", "events", "planned")
 """What a job has produced, by the name that its summary has for it."""
-_HIDDEN = frozenset({"lake", "lock", "until", "batch", "ok", "seconds", "problems", *_ROWS})
+_HIDDEN = frozenset(
+    {"lake", "lock", "until", "batch", "ok", "seconds", "problems", "round", "seen_until", "calendar", *_ROWS}
+)
 _TONES = {"done": "good", "running": "leased"}
 
 
