@@ -14,8 +14,8 @@ from tarry.core.errors import InvalidInput
 from tarry.edges.spark.transforms.anomalies.builtin import BUILT_IN, RULES
 from tarry.edges.spark.transforms.anomalies.context import DetectorContext
 from tarry.edges.spark.transforms.anomalies.findings import FINDINGS
-from tarry.edges.spark.transforms.anomalies.messages import LargePayload
 from tarry.edges.spark.transforms.anomalies.registry import Registry, detected, detector
+from tarry.edges.spark.transforms.anomalies.rules import LargePayload
 from tests.edges.spark.anomalies.anomaly_kit import Journal, detected_by, seen
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ import pytest
 from tarry.edges.spark.sizing import local_frame
 from tarry.edges.spark.transforms.anomalies.builtin import BUILT_IN, RULES
 from tarry.edges.spark.transforms.anomalies.context import RAISED
-from tarry.edges.spark.transforms.anomalies.messages import FlashMessage, LargePayload
-from tarry.edges.spark.transforms.anomalies.operations import BurstDequeue
+from tarry.edges.spark.transforms.anomalies.rules import BurstDequeue, FlashMessage, LargePayload
 from tests.edges.spark.anomalies.anomaly_kit import NOON, Journal, detected_by, habit, keys, seen
 
 if TYPE_CHECKING:
