@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
+from contextlib import redirect_stdout
 from dataclasses import replace
 from datetime import timedelta
 from io import StringIO
 from itertools import pairwise
 
 import pytest
-from rich.console import Console
 
 from tarry.core.analytics.anomalies import Severity
+from tarry.edges.cli.output.printer import Output, Printer
 from tarry.edges.spark.report.gather import findings_of
 from tarry.edges.spark.report.html import page
-from tarry.edges.spark.report.terminal import rendered, width_for
+from tarry.edges.spark.report.terminal import print_report
 from tarry.edges.spark.report.values import (
     FEWEST_BUCKETS,
     MOST_BUCKETS,
@@ -28,9 +29,16 @@ from tarry.edges.spark.report.words import seconds, sparkline
 from tests.edges.spark.sample_report import MINUTE, NASTY, NOON, anomaly, full, hour, metric
 
 
-def text_of(report: Report) -> str:
-    out = StringIO()
-    Console(file=out, width=160, markup=False).print(rendered(report))
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def text_of(report: Report, out: StringIO | None = None) -> str:
+    """As it is printed to a pipe, or to this terminal."""
+    out = out or StringIO()
+    with redirect_stdout(out):
+        print_report(Printer(Output.TABLE, color=False), report)
     return out.getvalue()
 
 
@@ -183,17 +191,15 @@ def test_very_many_findings_end_with_how_many_more_there_are() -> None:
 
 
 @pytest.mark.parametrize("width", [80, 120, 200])
-def test_no_width_loses_a_part_of_a_queues_name(width: int) -> None:
+def test_no_width_loses_a_part_of_a_queues_name(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     name = "department-of-invoices.reminders.second-notice"
     report = full()
     report = replace(report, queues=(replace(report.queues[0], queue=name),))
-    out = StringIO()
-    Console(file=out, width=width, markup=False).print(rendered(report, width))
-    table = out.getvalue().partition("Consumers")[0]
+    monkeypatch.setenv("COLUMNS", str(width))
+    table = text_of(report, Terminal()).partition("Consumers")[0]
     assert name in "".join(line.split(" ")[0] for line in table.splitlines())
-    piped = StringIO()
-    Console(file=piped, width=width_for(report), markup=False).print(rendered(report, width_for(report)))
-    assert f"{name} " in piped.getvalue().partition("Consumers")[0]  # in one piece, for grep
+    assert max(map(len, table.splitlines())) <= width
+    assert f"{name} " in text_of(report).partition("Consumers")[0]  # in one piece, for grep
 
 
 def test_a_report_claims_nothing_about_anomalies_before_the_job_ran() -> None:

@@ -53,6 +53,7 @@ def report(
         raise Usage(f"--last must be positive, got {last}")
     with cli.open(queue) as app:
         from tarry.edges.spark.report.gather import gathered
+        from tarry.edges.spark.report.terminal import print_report
         from tarry.edges.spark.report.values import floored
 
         now = now_of(app)
@@ -60,7 +61,7 @@ def report(
     if html is not None:
         write_html(results, html)
     if cli.printer.for_people:
-        _show(cli, results)
+        print_report(cli.printer, results)
         if html is not None:
             cli.note(f"wrote {html}")
     else:
@@ -79,15 +80,6 @@ def write_html(results: Report, path: Path) -> None:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise CommandFailed(f"the report cannot be written: {error}", ExitCode.FAILED) from error
-
-
-def _show(cli: CommandSession, results: Report) -> None:
-    import sys
-
-    from tarry.edges.spark.report.terminal import rendered, width_for
-
-    console = cli.printer.console(width=None if sys.stdout.isatty() else width_for(results))
-    console.print(rendered(results, console.width))
 
 
 @command("pipeline status", "tarry pipeline status", "tarry pipeline status -o json")

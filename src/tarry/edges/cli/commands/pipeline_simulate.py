@@ -109,7 +109,7 @@ def show_queue(printer: Printer, queue: SimulatedQueue) -> None:
     )
     changes = f"{scenario.workers} workers, rate x{scenario.rate:g}"
     columns: Columns = [TableColumn(title, right=bool(title)) for title in ("", "recorded", "reproduced", changes)]
-    printer.listing("", {"numbers": []}, columns, [[name, *values] for name, values in numbers])
+    printer.table(columns, [[name, *values] for name, values in numbers])
     if len(queue.simulated) > 1:
         tails = sorted(run.lag.p95 for run in queue.simulated)
         printer.lines([f"lag p95 in {len(tails)} runs: {seconds(tails[0])} to {seconds(tails[-1])}"])

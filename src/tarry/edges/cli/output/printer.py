@@ -9,13 +9,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum, StrEnum
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, cast
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
 
 from tarry.edges.cli.output.text import safe_json, shown, width_of
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
 
 T = TypeVar("T")
 
@@ -129,8 +125,8 @@ class Printer:
                 self._json({"schema": _item_schema(schema), **plain(value)})
         elif not self.for_people:
             self._json({"schema": schema, **(more or {}), name: [plain(value) for value in values]})
-        elif cells := [[_cell(value, now) for value in row] for row in rows]:
-            self._table(columns, cells)
+        else:
+            self.table(columns, rows, now)
 
     def views(
         self,
@@ -191,7 +187,10 @@ class Printer:
     def _line(self, text: str) -> None:
         sys.stdout.write(text.rstrip(" ") + "\n")
 
-    def _table(self, columns: Columns, rows: Sequence[Sequence[Cell]]) -> None:
+    def table(self, columns: Columns, values: Iterable[Sequence[Value]], now: datetime | None = None) -> None:
+        rows = [[_cell(value, now) for value in row] for row in values]
+        if not rows:
+            return
         widths = [
             max(width_of(column.title), *(width_of(shown(row[i].text)) for row in rows))
             for i, column in enumerate(columns)
@@ -206,10 +205,13 @@ class Printer:
 
     def _rich_table(self, columns: Columns, rows: Sequence[Sequence[Cell]], widths: Sequence[int]) -> None:
         from rich import box
+        from rich.console import Console
         from rich.table import Table
         from rich.text import Text
 
-        console = self.console()
+        # Without colours there is no bold text either: no escape sequence at all.
+        system: Any = "auto" if self.colored else None
+        console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False, color_system=system)
         fitting = _fitting(columns, widths, console.width)
         if not fitting:
             # A line per cell, and an empty line between rows.
@@ -231,13 +233,6 @@ class Printer:
         for row in rows:
             table.add_row(*(Text(shown(row[i].text), style=row[i].style) for i in fitting))
         console.print(table)
-
-    def console(self, width: int | None = None) -> Console:
-        """stdout for rich. Without colours there is no bold text either: no escape sequence at all."""
-        from rich.console import Console
-
-        system: Any = "auto" if self.colored else None
-        return Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False, color_system=system)
 
     def _styled(self, text: str, style: str) -> str:
         if not style or not self.colored or not sys.stdout.isatty():
