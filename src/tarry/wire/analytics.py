@@ -17,6 +17,7 @@ Detector = Annotated[str, Meta(min_length=1, max_length=100)]
 
 class AckRequest(Request):
     note: Annotated[Note | None, Meta(description="Why it needs no action.")] = None
+    is_false_positive: Annotated[bool, Meta(description="Similar ones are not raised for 90 days.")] = False
 
 
 class MuteRequest(Request, kw_only=True):

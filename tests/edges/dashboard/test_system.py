@@ -192,6 +192,18 @@ def test_an_acknowledged_anomaly_leaves_the_inbox(many: Screen) -> None:
     assert 2 not in ids
 
 
+def test_a_false_positive_is_marked_and_shown_as_one(many: Screen) -> None:
+    page = many.open("/anomalies")
+    page.locator(".inbox a").first.click()
+    page.get_by_role("button", name="False positive").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("For 90 days")
+    dialog.get_by_role("button", name="Mark").click()
+    expect(page.locator(".notice")).to_contain_text("false positive")
+    expect(page.locator(".verdict")).to_contain_text("false positive")
+    expect(page.get_by_role("button", name="False positive")).to_have_count(0)
+
+
 def test_a_mute_is_listed_and_ended(many: Screen) -> None:
     page = many.open("/anomalies/3")
     page.get_by_role("button", name="Mute").first.click()

@@ -59,6 +59,8 @@ class Anomaly(PipelineRow):
     acknowledged_at: datetime | None
     acknowledged_by: str | None
     note: str | None
+    is_false_positive: bool
+    """Similar ones of the next 90 days are not raised."""
 
     @property
     def measured(self) -> str:

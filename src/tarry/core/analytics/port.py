@@ -78,8 +78,11 @@ class AnalyticsRole(Protocol):
         acknowledged: bool | None = None,
     ) -> Operation[AnalyticsPage[Anomaly]]: ...
     def anomaly(self, id: int) -> Operation[Anomaly | None]: ...
-    def acknowledge(self, id: int, *, by: str | None, note: str | None) -> Operation[Anomaly | None]:
-        """Acknowledge an anomaly; the first acknowledgement is kept."""
+    def acknowledge(
+        self, id: int, *, by: str | None, note: str | None, is_false_positive: bool = False
+    ) -> Operation[Anomaly | None]:
+        """Acknowledge an anomaly; the first acknowledgement is kept. A false positive raises the threshold of its detector
+        for its queue and consumer: what has no higher score is not raised for 90 days."""
         ...
 
     def mute(

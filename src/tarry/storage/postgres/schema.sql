@@ -65,6 +65,7 @@ create table tarry.anomaly (
     acknowledged_at timestamp with time zone,
     acknowledged_by text,
     note text,
+    is_false_positive boolean not null default false,
     run_id bigint not null,
     fresh_at timestamp with time zone not null,
     constraint anomaly_fingerprint_key UNIQUE (fingerprint),
@@ -731,6 +732,26 @@ create unlogged table tarry.waiter (
     autovacuum_analyze_threshold=100000
 );
 
+create unlogged table tarry.worker (
+    id text collate "C" not null,
+    consumer text collate "C" not null,
+    host text not null,
+    pid bigint not null,
+    version text not null,
+    queues text[] not null,
+    concurrency integer not null,
+    running integer not null,
+    extensions bigint not null,
+    is_stopping boolean not null,
+    skew interval not null,
+    started_at timestamp with time zone not null,
+    seen_at timestamp with time zone not null,
+    drain_at timestamp with time zone,
+    constraint worker_pkey PRIMARY KEY (id)
+) with (
+    fillfactor=50
+);
+
 create table tarry.event_overflow partition of tarry.event DEFAULT;
 
 create function tarry.detail(has_payload boolean, type text, content_type text, headers jsonb) returns jsonb language sql stable parallel safe as $$
@@ -1002,10 +1023,11 @@ create view tarry.anomalies as
     a.acknowledged_at,
     a.acknowledged_by,
     a.note,
+    a.is_false_positive,
     a.run_id,
     a.fresh_at
    FROM tarry.anomaly a
      LEFT JOIN tarry.queue q ON q.id = a.queue_id;
 
 insert into tarry.migration (number, name, checksum) values
-    (1, '0001_pre_initial', '5f6ad8466645ddea');
+    (1, '0001_pre_initial', '17f288c61a77bcaa');

@@ -159,6 +159,24 @@ def test_what_happened_during_a_mute_stays_muted_after_it(pipeline_app: App) -> 
     assert store.run(store.analytics.mutes()) == []
 
 
+def test_a_false_positive_raises_the_threshold_of_its_detector_for_its_queue_and_consumer(pipeline_app: App) -> None:
+    pipeline_app.queues.create("q")
+    publish(pipeline_app, "a", detectors=(), score=5.0)
+    alerts = pipeline_app.pipeline.anomalies
+    (anomaly,) = alerts.list()
+    assert alerts.acknowledge([anomaly.id], by="one", note="seen") == 1
+    assert alerts.acknowledge([anomaly.id], by="two", note="no", is_false_positive=True) == 1
+    assert alerts.acknowledge([anomaly.id], is_false_positive=True) == 0
+    (marked,) = alerts.list(acknowledged=True)
+    assert (marked.is_false_positive, marked.acknowledged_by, marked.note) == (True, "one", "seen")
+    assert publish(pipeline_app, "b", detectors=(), score=5.0).muted == 1
+    assert publish(pipeline_app, "c", detectors=(), score=5.1).raised == 1
+    assert publish(pipeline_app, "d", detectors=(), score=4.0, consumer="other").raised == 1
+    assert publish(pipeline_app, "e", detectors=(), score=4.0, detector="other").raised == 1
+    later = {"window_from": "2027-03-16T12:00:00Z", "window_to": "2027-03-16T12:05:00Z"}
+    assert publish(pipeline_app, "f", detectors=(), score=4.0, **later).raised == 1
+
+
 def test_anomalies_are_listed_by_the_given_filters(pipeline_app: App) -> None:
     pipeline_app.queues.create("q")
     publish(pipeline_app, "a", detectors=())

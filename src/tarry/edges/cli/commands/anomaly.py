@@ -71,18 +71,26 @@ def list_anomalies(
     cli.listing(_ANOMALIES, anomalies, empty="no anomaly was found", limit=limit)
 
 
-@command("anomaly ack", "tarry anomaly ack 17 18", "tarry anomaly ack 17 --note 'deploy of 12:00'", audited=True)
+@command(
+    "anomaly ack",
+    "tarry anomaly ack 17 18",
+    "tarry anomaly ack 17 --note 'deploy of 12:00'",
+    "tarry anomaly ack 17 --false-positive",
+    audited=True,
+)
 def ack(
     cli: CommandSession,
     ids: Annotated[list[int], argument("ID...", "See: tarry anomaly list.")],
     note: Annotated[str | None, option("--note TEXT", "Why it is no problem.")] = None,
+    false_positive: Annotated[bool, option("--false-positive", "Do not raise similar ones for 90 days.")] = False,
 ) -> None:
     """Acknowledge anomalies.
 
-    They are listed with --all only, and are not raised again.
+    They are listed with --all only, and are not raised again. After a false positive, neither is what its detector finds in
+    the same queue, and of the same consumer, with no higher score.
     """
     with cli.open() as app:
-        changed = app.pipeline.anomalies.acknowledge(ids, by=_user(), note=note)
+        changed = app.pipeline.anomalies.acknowledge(ids, by=_user(), note=note, is_false_positive=false_positive)
     if not changed:
         raise NotFound("none of these anomalies exists and is open", hint="see: tarry anomaly list --all")
     cli.printer.record("tarry.anomaly.ack/1", {"acknowledged": changed})

@@ -98,6 +98,7 @@ async def anomalies(view: View) -> Page:
             Column("is_active", "Active", value=active),
             Column("score", "Score", "number"),
             Column("acknowledged_at", "Acknowledged", "time"),
+            Column("is_false_positive", "False positive"),
         ),
         rows=[row for row in page.rows if view.sees(row.queue)],
         next=page.next,
@@ -146,6 +147,10 @@ async def anomaly(view: View) -> Page:
             curl=commands.curl(view.api("anomalies"), query={"queue": shown.queue}),
             cli=commands.cli("anomaly", "list", "--queue", shown.queue, "--all"),
         ),
+        false=Commands(
+            curl=commands.curl(view.api("anomalies", str(shown.id), "ack"), "POST", {"is_false_positive": True}),
+            cli=commands.cli("anomaly", "ack", str(shown.id), "--false-positive"),
+        ),
         ack=Commands(
             curl=commands.curl(view.api("anomalies", str(shown.id), "ack"), "POST", {"note": "seen"}),
             cli=commands.cli("anomaly", "ack", str(shown.id)),
@@ -166,8 +171,11 @@ async def acknowledge(view: View) -> Response:
     key = view.visitor.caller.key
     name = view.visitor.id if key is None else key.name
     note = view.form.get("note", "").strip()[:1_000] or None
-    await view.run(view.app.store.analytics.acknowledge(marked.id, by=name, note=note))
-    return view.done(f"Anomaly {marked.id} is acknowledged", path("anomalies", str(marked.id)))
+    is_false = view.form.get("false_positive") == "1"
+    analytics = view.app.store.analytics
+    await view.run(analytics.acknowledge(marked.id, by=name, note=note, is_false_positive=is_false))
+    word = "a false positive: similar ones are not raised for 90 days" if is_false else "acknowledged"
+    return view.done(f"Anomaly {marked.id} is {word}", path("anomalies", str(marked.id)))
 
 
 @screen.form("/mutes", Action.ADMIN, "mute anomalies")

@@ -100,7 +100,9 @@ async def acknowledge(
         raise Problem(404, "unknown_anomaly", "there is no anomaly of this id", hint="see: GET /v1/anomalies")
     note = storable(None if body is None else body.note, "note")
     name = caller.id if caller.key is None else caller.key.name
-    acknowledged = await request.run(analytics.acknowledge(anomaly_id, by=name, note=note))
+    is_false = body is not None and body.is_false_positive
+    acknowledge = analytics.acknowledge(anomaly_id, by=name, note=note, is_false_positive=is_false)
+    acknowledged = await request.run(acknowledge)
     return respond(data_of(acknowledged or anomaly))
 
 

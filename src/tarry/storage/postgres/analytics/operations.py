@@ -73,13 +73,14 @@ def anomaly(id: int) -> Op[Anomaly | None]:
     return page.rows[0] if page.rows else None
 
 
-def acknowledge(id: int, *, by: str | None, note: str | None) -> Op[Anomaly | None]:
-    yield from acknowledge_all([id], by, note)
+def acknowledge(id: int, *, by: str | None, note: str | None, is_false_positive: bool = False) -> Op[Anomaly | None]:
+    yield from acknowledge_all([id], by, note, is_false_positive=is_false_positive)
     return (yield from anomaly(id))
 
 
-def acknowledge_all(ids: Sequence[int], by: str | None, note: str | None) -> Op[int]:
-    return bind("analytics/anomalies/acknowledge", value, ids=list(ids), by=by, note=note).run()
+def acknowledge_all(ids: Sequence[int], by: str | None, note: str | None, *, is_false_positive: bool) -> Op[int]:
+    marked = {"by": by, "note": note, "is_false_positive": is_false_positive}
+    return bind("analytics/anomalies/acknowledge", value, ids=list(ids), **marked).run()
 
 
 def mute(*, detector: str | None, queue: str | None, until: datetime | None, reason: str) -> Op[Mute]:

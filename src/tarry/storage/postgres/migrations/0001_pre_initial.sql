@@ -364,6 +364,24 @@ create table tarry.leader (
     lease_until timestamptz not null
 );
 
+-- Running workers, as each reports now and then. Unlogged: after a crash every worker reports again.
+create unlogged table tarry.worker (
+    id text collate "C" primary key,
+    consumer text collate "C" not null,
+    host text not null,
+    pid bigint not null,
+    version text not null,
+    queues text[] not null,
+    concurrency int not null,
+    running int not null,
+    extensions bigint not null,
+    is_stopping boolean not null,
+    skew interval not null,
+    started_at timestamptz not null,
+    seen_at timestamptz not null,
+    drain_at timestamptz
+) with (fillfactor = 50);
+
 -- Cron: schedules, and the ledger of what was decided about their ticks.
 
 -- One row per schedule: its configuration, and how far it is planned. Every change raises `revision` and names the one before
@@ -788,6 +806,7 @@ create table tarry.anomaly (
     acknowledged_at timestamptz,
     acknowledged_by text,
     note text,
+    is_false_positive boolean not null default false,  -- raises the threshold of its detector for its queue
     run_id bigint not null,
     fresh_at timestamptz not null
 );

@@ -66,6 +66,10 @@ class PostgresAnomalies(Role):
             lambda: operations.anomalies(query, detector=detector, severity=severity, acknowledged=acknowledged)
         ).rows
 
-    def acknowledge(self, ids: Sequence[int], *, by: str | None = None, note: str | None = None) -> int:
-        """Acknowledge anomalies; returns how many were not acknowledged before."""
-        return self._database.query(lambda: operations.acknowledge_all(ids, by, note))
+    def acknowledge(
+        self, ids: Sequence[int], *, by: str | None = None, note: str | None = None, is_false_positive: bool = False
+    ) -> int:
+        """Acknowledge anomalies, or mark them as false positives; returns how many were not so before."""
+        return self._database.query(
+            lambda: operations.acknowledge_all(ids, by, note, is_false_positive=is_false_positive)
+        )

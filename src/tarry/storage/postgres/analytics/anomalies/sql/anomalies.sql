@@ -1,7 +1,7 @@
 -- Anomalies, latest first, with the current name of the queue; keyset pagination.
 select m.id, m.detector, m.detector_version, m.severity, coalesce(q.name, m.queue) as queue, m.key, m.consumer,
     m.window_from, m.window_to, m.sentence, m.observed, m.expected_low, m.expected_high, m.score, m.evidence,
-    m.fingerprint, m.raised_at, m.acknowledged_at, m.acknowledged_by, m.note, m.run_id, m.fresh_at
+    m.fingerprint, m.raised_at, m.acknowledged_at, m.acknowledged_by, m.note, m.is_false_positive, m.run_id, m.fresh_at
 from tarry.anomaly m left join tarry.queue q on q.id = m.queue_id
 where
   -- include: analytics/_visible

@@ -1,5 +1,6 @@
 -- Publish the anomalies that a run found. An anomaly found again is updated and keeps its id and acknowledgement. A new
--- one is not raised if a mute is in force now or was when it happened. One that is no longer found, although the same
+-- one is not raised if a mute is in force now or was when it happened, or if a false positive of the last 90 days has the same
+-- detector, queue and consumer, and a score that is as high, or, of detectors without scores, the same key. One that is no longer found, although the same
 -- detectors judged the same time range, is withdrawn, unless it is acknowledged or began before the judged range, where
 -- it was only partly visible. Returns the four counts.
 with given as materialized (
@@ -8,11 +9,16 @@ with given as materialized (
 ), silenced as materialized (
     select g.fingerprint from given g
     where not exists (select from tarry.anomaly a where a.fingerprint = g.fingerprint)
-      and exists (
+      and (exists (
         select from tarry.anomaly_mute m
         where coalesce(m.detector, g.detector) = g.detector and coalesce(m.queue_id, g.queue_id) = g.queue_id
           and g.window_from < coalesce(m.until, 'infinity')
           and (g.window_to >= m.muted_at or coalesce(m.until, 'infinity') > clock_timestamp()))
+      or exists (
+        select from tarry.anomaly f
+        where f.is_false_positive and f.detector = g.detector and f.queue_id = g.queue_id
+          and f.consumer is not distinct from g.consumer and f.window_to > g.window_from - interval '90 days'
+          and (g.score <= f.score or (g.score is null and g.key = f.key))))
 ), put as (
     insert into tarry.anomaly as a (fingerprint, detector, detector_version, severity, queue_id, queue, key, consumer,
         window_from, window_to, sentence, observed, expected_low, expected_high, score, evidence, run_id, fresh_at)
