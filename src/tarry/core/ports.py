@@ -49,6 +49,7 @@ from tarry.core.security.audit import Audited, AuditEntry
 from tarry.core.security.idempotency import AsyncIdempotentCall, IdempotencyKey, StoredResponse
 from tarry.core.settings import QueueInfo, QueueSettings, StoreSettings
 from tarry.core.wakeup.wait_queue import WaitHint, WaitQueue
+from tarry.core.workers.port import WorkersRole
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -357,6 +358,8 @@ class Roles(Protocol):
     def rollups(self) -> RollupsRole: ...
     @property
     def search(self) -> SearchRole: ...
+    @property
+    def workers(self) -> WorkersRole: ...
     @property
     def analytics(self) -> AnalyticsRole: ...
 

@@ -17,6 +17,7 @@ from tarry import Message, QueueSettings, Settled
 from tarry.core.journal.events import JournalLevel
 from tarry.core.messages.model import StoredMessage
 from tarry.core.messages.states import State
+from tarry.core.workers.model import WorkerReport
 from tests.edges.dashboard.conftest import Screen, Served, accessible, served
 from tests.edges.dashboard.pipeline_results import PAYLOAD, archive_story
 from tests.kit.blocking import Loop
@@ -433,6 +434,31 @@ class TestConsumers:
         expect(page.locator("#lease-table")).to_contain_text("held")
         expect(page.locator("#error-table")).to_contain_text("ValueError")
         assert page.locator("main script").count() == 0
+
+    def test_the_workers_of_a_consumer_are_shown_and_drained(
+        self, screen: Screen, bare: Page, dashboard: Served
+    ) -> None:
+        store = dashboard.app.store
+
+        def report(at: datetime) -> bool:
+            about: dict[str, Any] = {"id": "w1", "consumer": "billing <1>", "host": "host-a", "pid": 4711}
+            about |= {"version": "0.9.9", "queues": ("orders",), "concurrency": 8, "extensions": 12, "at": at}
+            return store.run(store.workers.report(WorkerReport(**about)))
+
+        report(datetime.now(UTC) + timedelta(seconds=90))
+        assert accessible(screen, bare, "/consumers/billing%20%3C1%3E") == []
+        page = screen.open("/consumers")
+        row = page.locator("#consumer-table tbody tr").filter(has_text="billing <1>")
+        for text in ("host-a", "active", "0.9.9", "12", "1m"):
+            expect(row).to_contain_text(text)
+        row.get_by_role("link").first.click()
+        expect(page.locator("#worker-table")).to_contain_text("process 4711")
+        page.get_by_role("button", name="Drain").click()
+        page.get_by_role("dialog").get_by_role("button", name="Drain").click()
+        expect(page.locator(".notice")).to_contain_text("1 worker of billing <1> to drain")
+        expect(page.locator("#worker-table")).to_contain_text("drain requested")
+        assert report(datetime.now(UTC)) is True
+        store.run(store.workers.leave("w1"))
 
     def test_what_a_consumer_has_leased_is_released_after_its_name_was_typed(
         self, screen: Screen, dashboard: Served

@@ -29,6 +29,7 @@ ENTRIES = {
     "dev": _entry("Run everything in one process, for development.", "services"),
     "serve": _entry("Run the broker with its dashboard.", "services"),
     "worker": _entry("Handle messages with the functions of a module.", "services"),
+    "consumer": _entry("List running workers, and drain them.", "consumer"),
     "scheduler": _entry("Plan the ticks of schedules.", "services"),
     "queue": _entry("List, create, change, pause, empty and delete queues.", "queues"),
     "message": _entry("Show, explain, list, edit, drop and settle messages.", "messages"),

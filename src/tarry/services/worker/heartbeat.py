@@ -27,6 +27,8 @@ class Heartbeat:
         self._held: set[Job] = set()
         self._beats: set[asyncio.Task[None]] = set()
         self._next_scan_s = timer()
+        self.prolonged = 0
+        """Leases, since it began."""
         self.loop = Loop("heartbeat", self.run_once, every=timedelta(seconds=_IDLE_S))
 
     def add(self, job: Job) -> None:
@@ -81,6 +83,7 @@ class Heartbeat:
                 continue  # settled meanwhile
             if result is Settled.DONE:
                 job.prolonged(sent_s)
+                self.prolonged += 1
             elif result is Settled.BUSY:
                 job.busy(sent_s)
             elif job.handed.unconfirmed is not None:

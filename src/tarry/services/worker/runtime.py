@@ -23,6 +23,7 @@ from tarry.services.worker.handlers import Source
 from tarry.services.worker.heartbeat import Heartbeat
 from tarry.services.worker.job import Job, JobPhase
 from tarry.services.worker.prefetcher import Prefetcher, QueueLimits
+from tarry.services.worker.registration import Registration
 from tarry.services.worker.results import Hooks, Totals
 from tarry.services.worker.threads import Threads
 
@@ -87,7 +88,15 @@ class Runtime:
         self._running = 0
         self._is_starting = False
         self._releases: set[asyncio.Task[None]] = set()
-        self._loops = [heartbeat.loop, Loop("look for pauses", self._look_once, every=_LOOK_EVERY), *background]
+        self._registration = Registration(
+            app.store,
+            app.consumer,
+            [*self._limits],
+            concurrency,
+            lambda: (self._running, heartbeat.prolonged, self._stopping),
+        )
+        looking = Loop("look for pauses", self._look_once, every=_LOOK_EVERY)
+        self._loops = [heartbeat.loop, looking, self._registration.loop, *background]
         self._alarm: asyncio.TimerHandle | None = None
         self._stopping = False
         self._stop: asyncio.Event | None = None
@@ -98,6 +107,7 @@ class Runtime:
         for prefetcher in self._prefetchers:
             prefetcher.until_empty = until_empty
         self._context = contextvars.copy_context()
+        self._registration.on_drain = stop.set
         loops = [asyncio.create_task(loop.run(), name=f"tarry-{loop.name}") for loop in self._loops]
         polls = [
             asyncio.create_task(prefetcher.run(self._slots, self._start), name="tarry-poll")
@@ -300,6 +310,7 @@ class Runtime:
         await asyncio.wait(loops, timeout=_LOOPS_S)
         for task in loops:
             task.cancel()
+        await self._registration.leave()
         self._threads.close()
         if self._blocking_app is not None:
             await asyncio.to_thread(self._blocking_app.close)

@@ -25,6 +25,7 @@ from tarry.storage.memory.rollups import MemoryRollups
 from tarry.storage.memory.search import MemorySearch
 from tarry.storage.memory.security import MemorySecurity
 from tarry.storage.memory.state import MemoryOperation, MemoryState
+from tarry.storage.memory.workers import MemoryWorkers
 
 R = TypeVar("R")
 
@@ -49,6 +50,7 @@ class MemoryRoles:
         self.maintenance = MemoryMaintenance(state)
         self.rollups = MemoryRollups(state, self.cron)
         self.search = MemorySearch(state)
+        self.workers = MemoryWorkers(state)
         self.analytics = MemoryAnalytics(state)
 
 

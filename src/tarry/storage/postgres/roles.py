@@ -23,6 +23,7 @@ from tarry.storage.postgres.search.role import PostgresSearch
 from tarry.storage.postgres.security.role import PostgresSecurity
 from tarry.storage.postgres.wakeup.role import PostgresWakeup
 from tarry.storage.postgres.wakeup.subscription import Subscription
+from tarry.storage.postgres.workers.role import PostgresWorkers
 
 
 class PostgresRoles:
@@ -51,4 +52,5 @@ class PostgresRoles:
         self.maintenance = PostgresMaintenance(clock, settings, live_heads)
         self.rollups = PostgresRollups(clock, settings)
         self.search = PostgresSearch(clock, settings)
+        self.workers = PostgresWorkers(clock, settings)
         self.analytics = analytics_role()

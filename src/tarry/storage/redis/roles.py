@@ -28,6 +28,7 @@ from tarry.storage.redis.search.role import RedisSearch
 from tarry.storage.redis.security.role import RedisSecurity
 from tarry.storage.redis.wakeup.listener import NotificationListener
 from tarry.storage.redis.wakeup.role import RedisWakeup
+from tarry.storage.redis.workers.role import RedisWorkers
 
 
 class Request(NamedTuple):
@@ -92,6 +93,7 @@ class RedisRoles:
         self.cron = RedisCron(context, self.queues)
         self.security = RedisSecurity(context, offers)
         self.maintenance = RedisMaintenance(context)
+        self.workers = RedisWorkers(context)
         self.rollups = RedisRollups(context, self.queues, self.journal, self.dead_letters, self.cron)
         self.search = RedisSearch(context, scan)
         self.analytics = RedisAnalytics(context, self.journal)

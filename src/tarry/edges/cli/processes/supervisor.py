@@ -115,6 +115,10 @@ class WorkerSupervisor:
                 self._codes.append(code)
             elif changed.is_set():
                 failures = 0
+            elif code == ExitCode.OK:
+                _log.info("process %d has drained, and is not started again", child.pid)
+                self._codes.append(code)
+                return
             elif code == ExitCode.USAGE and self._changes is None:
                 self._is_invalid = True
                 self._stop()

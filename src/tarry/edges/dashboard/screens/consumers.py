@@ -22,6 +22,7 @@ from tarry.core.rollups.model import CONSUMER_WIDTHS, WIDTHS, ConsumerSlice, Rol
 from tarry.core.search.hits import SearchPage
 from tarry.core.search.query import Search
 from tarry.core.security.api_keys import Action
+from tarry.core.workers.model import REPORT_EVERY, RunningWorker
 from tarry.edges.dashboard import commands
 from tarry.edges.dashboard.commands import Commands, path
 from tarry.edges.dashboard.listing import Column, Listing
@@ -59,12 +60,35 @@ class ConsumerRow:
     p95_s: float | None = None
     is_stale: bool = False
     spark: Sequence[int] = ()
+    workers: Sequence[RunningWorker] = ()
+    """Those of this name that report: processes of `tarry worker`, and of `worker.run(app)`."""
 
     @property
     def host(self) -> str | None:
-        """Of a name that the library gives: the host and the process."""
+        """As its workers report, or of a name that the library gives: the host and the process."""
         host, _, process = self.name.rpartition(":")
-        return host if host and process.isdigit() else None
+        return self._joined("host") or (host if host and process.isdigit() else None)
+
+    @property
+    def version(self) -> str | None:
+        return self._joined("version")
+
+    def _joined(self, name: str) -> str | None:
+        return ", ".join(sorted({getattr(worker, name) for worker in self.workers})) or None
+
+    @property
+    def extensions(self) -> int | None:
+        return sum(worker.extensions for worker in self.workers) if self.workers else None
+
+    @property
+    def skew(self) -> timedelta | None:
+        return max((worker.skew for worker in self.workers), key=abs, default=None)
+
+    @property
+    def state(self) -> str:
+        if any(worker.drain_at or worker.is_stopping for worker in self.workers):
+            return "draining"
+        return "stale" if self.is_stale else "active"
 
     @property
     def success(self) -> float | None:
@@ -80,7 +104,11 @@ class ConsumerRow:
 COLUMNS = (
     Column("name", "Consumer", href=lambda row: path("consumers", row.name)),
     Column("queues", "Queues", value=lambda row: ", ".join(sorted(row.queues))),
+    Column("state", "State"),
     Column("host", "Host"),
+    Column("version", "Version"),
+    Column("extensions", "Lease extensions", "number"),
+    Column("skew", "Clock skew", "duration"),
     Column("in_flight", "In flight", "number"),
     Column("per_s", "Acked per second", "number", value=lambda row: round(row.per_s, 3)),
     Column("success", "Success", "number"),
@@ -158,8 +186,32 @@ async def consumer(view: View) -> Page:
         message_path=message_path,
         can_release=any(view.may("produce", message.queue) for message in leases),
         commands=Commands(curl=commands.curl(view.absolute(view.url("/consumers.json")))),
+        can_drain=row.state == "active" and bool(row.workers) and _may_drain(view, row.workers),
+        drain=Commands(
+            curl=commands.form(view.form_url("drain-consumer"), {"consumer": name}),
+            cli=commands.cli("consumer", "drain", name),
+        ),
         release=Commands(curl=commands.form(view.form_url("release-leases"), {"consumer": name, "confirm": name})),
     )
+
+
+@screen.form("/drain-consumer", Action.ADMIN, "drain a consumer")
+async def drain(view: View) -> Response:
+    """Its workers finish what they have, and end, within seconds of this."""
+    name, store = view.form.get("consumer", ""), view.app.store
+    named = [worker for worker in await view.run(store.workers.list()) if worker.consumer == name]
+    if not named or not _may_drain(view, named):
+        raise Problem(404, "not_found", f"no worker of yours is named {name!r:.100}", hint="see the list of consumers")
+    drained = await view.run(store.workers.drain(name))
+    every = f"{REPORT_EVERY.total_seconds():g} s"
+    return view.done(
+        f"{plural(drained, 'worker')} of {name} to drain with the next report: within {every}",
+        path("consumers", name),
+    )
+
+
+def _may_drain(view: View, workers: Sequence[RunningWorker]) -> bool:
+    return all(view.visitor.permits(Action.ADMIN, queue) for worker in workers for queue in worker.queues)
 
 
 @screen.form("/release-leases", Action.PRODUCE, "release the leases of a consumer")
@@ -227,6 +279,12 @@ async def _rows(view: View, leases: Sequence[StoredMessage[bytes]]) -> list[Cons
     else:  # any number of visitors' own
         ended = await attempts()
     rows = _summed(slices, leases)
+    for worker in await view.run(store.workers.list()):
+        if any(view.sees(queue) for queue in worker.queues):
+            row = rows.setdefault(worker.consumer, ConsumerRow(worker.consumer))
+            row.queues |= {queue for queue in worker.queues if view.sees(queue)}
+            row.workers = (*row.workers, worker)
+            row.last_at = max(row.last_at or worker.seen_at, worker.seen_at)
     whole = until if view.range.is_past else floor(view.now, width)
     starts = [floor(since, width) + at * width for at in range(round((whole - floor(since, width)) / width))][-60:]
     acked: dict[str, Counter[datetime]] = defaultdict(Counter)
@@ -237,7 +295,9 @@ async def _rows(view: View, leases: Sequence[StoredMessage[bytes]]) -> list[Cons
         row.last_at = None if row.last_at is None else min(row.last_at, view.now)
         row.per_s = row.acked / (until - since).total_seconds()
         row.p95_s = _p95(took[row.name])
-        row.is_stale = not row.in_flight and (row.last_at is None or row.last_at < view.now - STALE_FOR)
+        is_quiet = row.last_at is None or row.last_at < view.now - STALE_FOR
+        is_gone = bool(row.workers) and all(worker.is_late(view.now) for worker in row.workers)
+        row.is_stale = not row.in_flight and (is_quiet or is_gone)
         row.spark = [acked[row.name][start] for start in starts]
     return sorted(rows.values(), key=lambda row: row.name)
 

@@ -1,0 +1,27 @@
+"""The port of running workers."""
+
+import builtins
+from typing import Protocol
+
+from tarry.core.operation import Operation
+from tarry.core.workers.model import RunningWorker, WorkerReport
+
+
+class WorkersRole(Protocol):
+    """Which workers run. Nothing depends on it: what a crash of the store loses is there again after the next reports."""
+
+    def report(self, worker: WorkerReport) -> Operation[bool]:
+        """Store what a worker reports; returns whether it is to drain."""
+        ...
+
+    def leave(self, id: str) -> Operation[None]:
+        """A worker has ended."""
+        ...
+
+    def list(self) -> Operation[builtins.list[RunningWorker]]:
+        """By consumer. Those that have not reported for `KEPT_FOR` are left out."""
+        ...
+
+    def drain(self, consumer: str) -> Operation[int]:
+        """Let the workers of this name finish what they have, and end, after their next report; returns how many."""
+        ...

@@ -1,0 +1,2 @@
+-- A worker has ended.
+delete from tarry.worker where id = %(id)s::text

@@ -1,0 +1,17 @@
+-- The report of a worker, which may be its first, and the end of those that are gone: rows that another report removes at
+-- this moment are left to it, so reports never wait for each other. Written to an unlogged table of one row per worker.
+with moment as materialized (
+    select coalesce(%(now)s::timestamptz, clock_timestamp()) as now
+), gone as (
+    delete from tarry.worker where id = any (array(
+        select id from tarry.worker where seen_at < (select now from moment) - %(kept_for)s::interval for update skip locked))
+)
+insert into tarry.worker as w (id, consumer, host, pid, version, queues, concurrency, running, extensions, is_stopping, skew,
+    started_at, seen_at)
+select %(id)s::text, %(consumer)s::text, %(host)s::text, %(pid)s::bigint, %(version)s::text, %(queues)s::text[],
+    %(concurrency)s::int, %(running)s::int, %(extensions)s::bigint, %(is_stopping)s::boolean, %(at)s::timestamptz - now, now, now
+from moment
+on conflict (id) do update
+set running = excluded.running, extensions = excluded.extensions, is_stopping = excluded.is_stopping, skew = excluded.skew,
+    seen_at = excluded.seen_at
+returning w.drain_at is not null

@@ -1,0 +1,15 @@
+-- The report of a worker, which may be its first, and the end of those that are gone. Replies whether it is to drain.
+-- Repeated, it stores the same.
+-- include: lua/_registry
+local workers, drains = r .. ':workers', r .. ':drains'
+local before = redis.call('HGET', workers, a.id)
+local started = before and cmsgpack.unpack(before)[1] or num(now)
+redis.call('HSET', workers, a.id, cmsgpack.pack({started, num(now), a.consumer, a.report}))
+local all = redis.call('HGETALL', workers)
+for i = 1, #all, 2 do
+  if tonumber(cmsgpack.unpack(all[i + 1])[2]) < now - a.kept_for then
+    redis.call('HDEL', workers, all[i])
+    redis.call('HDEL', drains, all[i])
+  end
+end
+return redis.call('HEXISTS', drains, a.id)
