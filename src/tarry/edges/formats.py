@@ -6,13 +6,18 @@ from tarry.core.durations import DURATIONS, INSTANTS, delay, duration, exact, le
 from tarry.core.errors import InvalidInput
 
 __all__ = [
-    "DURATIONS", "INSTANTS", "delay", "duration", "exact", "instant", "length", "moment", "past", "relative", "roughly",
+    "DURATIONS", "INSTANTS", "delay", "duration", "exact", "instant", "length", "moment", "past", "plural",
+    "relative", "roughly",
 ]  # fmt: skip
 
 
 def instant(at: datetime) -> str:
     """UTC, to the second."""
     return at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def plural(n: int, noun: str, nouns: str | None = None) -> str:
+    return f"{n:,} {noun if n == 1 else nouns or noun + 's'}"
 
 
 def relative(at: datetime, now: datetime) -> str:

@@ -378,3 +378,14 @@ class TestDelete:
         assert app.queue(name).offer("a", 1) is Outcome.CREATED
         assert app.queues.get(name).settings == QueueSettings()
         assert [event.kind.value for event in app.store.run(app.store.journal.timeline(name, "a"))] == ["offered"]
+
+    def test_a_poll_that_creates_its_queue_logs_it_once(
+        self, app: App, name: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        app.queue(f"{name}-offered").offer("a", 1)
+        assert app.queue(name).try_poll() is None
+        assert app.queue(name).try_poll() is None
+        warnings = [record.getMessage() for record in caplog.records if record.name == "tarry"]
+        assert warnings == [
+            f"the queue {name!r} did not exist, and was created by a poll; tarry queue list shows which there are"
+        ]

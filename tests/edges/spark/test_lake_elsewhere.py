@@ -74,4 +74,4 @@ def test_every_job_that_writes_lists_or_deletes_knows_its_way_there(
     (file,) = behind.rglob("batch=00000003/**/*.parquet")
     file.unlink()
     verified = verify.run(spark, pipeline_app, VerifyArgs(lake=uri))
-    assert verified.problems[0].what == "1 files of the lake are gone"
+    assert verified.problems[0].what == "files of the lake are gone: 1"

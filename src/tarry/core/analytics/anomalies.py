@@ -33,6 +33,7 @@ OBSERVED = {
     "late_delivery": "s of delivery lag (p95)",
 }
 """What the observed value of a detector counts or measures."""
+_SINGULAR = {"attempts": "attempt", "messages": "message", "offers": "offer"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +66,8 @@ class Anomaly(PipelineRow):
     @property
     def measured(self) -> str:
         """What `observed` is a number of. Empty for detectors that are not ours."""
-        return OBSERVED.get(self.detector, "")
+        counted, space, rest = OBSERVED.get(self.detector, "").partition(" ")
+        return (_SINGULAR.get(counted, counted) if self.observed == 1 else counted) + space + rest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,4 +31,5 @@ async def _recorded(app: Connected, queue: str) -> int | None:
         if not app.store.settings.create_queues:
             raise
         info = await app.queues.create(queue, exist_ok=True)  # as the first poll would
+        _log.info("the queue %s did not exist, and was created", queue)
     return info.settings.handler_max_attempts

@@ -60,7 +60,12 @@ def _creating(
     @wraps(make)
     def method(self: HttpMessages, queue: str, *args: A.args, **options: A.kwargs) -> HttpOperation[R]:
         return HttpOperation(
-            lambda: in_queues([queue], lambda: make(self, queue, *args, **options), create=self.create)
+            lambda: in_queues(
+                [queue],
+                lambda: make(self, queue, *args, **options),
+                create=self.create,
+                by_poll=make.__name__ == "poll",
+            )
         )
 
     return method

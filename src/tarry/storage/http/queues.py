@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from tarry.core.errors import InvalidState, UnknownQueue
 from tarry.core.messages.model import Counts
+from tarry.core.missing_queues import warn_of_polled
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.storage.http.call import Call, Op, fetch, fetch_pages, new_key, operation, queue_call, reply_to
 from tarry.wire import queues as wire
@@ -70,7 +71,7 @@ def _info(call: Call) -> Op[QueueInfo]:
     return (yield from fetch(wire.Queue, call)).core()
 
 
-def in_queues(queues: Iterable[str], make: Callable[[], Op[R]], *, create: bool) -> Op[R]:
+def in_queues(queues: Iterable[str], make: Callable[[], Op[R]], *, create: bool, by_poll: bool = False) -> Op[R]:
     """Run an op. If a queue is missing, create it as the library does, provided that this client's key may."""
     try:
         return (yield from make())
@@ -82,4 +83,6 @@ def in_queues(queues: Iterable[str], make: Callable[[], Op[R]], *, create: bool)
                 yield from _create(queue, QueueSettings(), exist_ok=True)
             except InvalidState:
                 raise UnknownQueue(queue) from None
+            if by_poll:
+                warn_of_polled(queue)
     return (yield from make())

@@ -35,6 +35,7 @@ from tarry.core.messages.model import (
 from tarry.core.messages.outcomes import Edited, Outcome, Settled
 from tarry.core.messages.retry import Retry
 from tarry.core.messages.states import State
+from tarry.core.missing_queues import warn_of_polled
 from tarry.core.wakeup.wait_queue import WaitHint
 from tarry.storage.memory.rows import OFFERED, Row, copied
 from tarry.storage.memory.state import ALWAYS, MemoryOperation, MemoryQueue, MemoryRole, MemoryState, locked
@@ -89,6 +90,8 @@ class MemoryMessages(MemoryRole):
 
     def _poll(self, queue: str, n: int, decode: Decode[P], options: PollOptions) -> builtins.list[Lease[P]]:
         with self._state.locked():
+            if queue not in self._state.queues and self._state.settings.create_queues:
+                warn_of_polled(queue)
             polled = self._state.used_queue(queue)
         claims: builtins.list[_Claim[P]] = []
         try:

@@ -12,6 +12,7 @@ import msgspec
 from tarry.core.clock import Clock
 from tarry.core.errors import UnknownQueue
 from tarry.core.limits import check_queue_name
+from tarry.core.missing_queues import warn_of_polled
 from tarry.core.operation import Operation
 from tarry.core.settings import QueueSettings, StoreSettings
 from tarry.storage.postgres.messages.statements import MissingQueue
@@ -81,6 +82,8 @@ class PostgresRole:
         own: bool,  # noqa: FBT001
         make: Callable[[datetime | None], Op[S]],
         result: Callable[[S], R],
+        *,
+        by_poll: bool = False,
     ) -> Op[R]:
         """For an offer or a poll, which creates its queue if it is missing and the settings allow it."""
         now = self._now
@@ -89,7 +92,9 @@ class PostgresRole:
         except MissingQueue:
             if not own or not self._settings.create_queues:
                 raise
-        yield from queue_statements.create(check_queue_name(queue), QueueSettings(), now).run()
+        created = yield from queue_statements.create(check_queue_name(queue), QueueSettings(), now).run()
+        if by_poll and created is not None:
+            warn_of_polled(queue)
         return result((yield from make(now)))
 
 

@@ -19,6 +19,7 @@ from tarry.core.errors import LockTimeout, UnknownQueue
 from tarry.core.limits import check_queue_name
 from tarry.core.maintenance.leadership import Leadership
 from tarry.core.messages.retry import Retry
+from tarry.core.missing_queues import warn_of_polled
 from tarry.core.operation import Operation
 from tarry.core.settings import QueueSettings, StoreSettings
 from tarry.storage.redis.script import Script, script
@@ -119,7 +120,9 @@ class RedisRole:
             if id is None:
                 if not create or not self._context.settings.create_queues:
                     raise UnknownQueue(queue)
-                id = (yield from self._create(queue, QueueSettings()))[0]
+                id, _, is_new = yield from self._create(queue, QueueSettings())
+                if is_new and name == "messages/poll":
+                    warn_of_polled(queue)
             reply = yield ScriptCall(script(name), key_of(id), call, payloads)
             if reply is not None:
                 return reply

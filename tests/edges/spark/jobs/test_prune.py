@@ -347,5 +347,5 @@ def test_retention_takes_old_days_of_one_queue_from_the_lake(scene: Scene, monke
     assert len(scene.lake_rows()) == len(rows) - 21
     verified = verify.run(scene.spark, scene.app, VerifyArgs(lake=scene.lake))
     assert (verified.problems, verified.beyond_retention) == ((), 5)
-    assert "5 messages are older than what the lake keeps" in verified.line()
+    assert "5 messages beyond what the lake keeps" in verified.line()
     assert scene.pruned(retention=True).retired_rows == 0

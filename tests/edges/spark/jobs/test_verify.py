@@ -138,11 +138,11 @@ def test_rows_removed_doubled_changed_or_made_up_in_the_live_tables_are_noticed(
         "update tarry.dead_letter set key = 'other' where version = (select max(version) from tarry.dead_letter)",
     )
     differences = problems(scene.verified())
-    assert differences["1 messages are missing"] == [ANY("key t7")]
-    assert sorted(differences["2 messages differ from their events"]) == [ANY("key t8"), ANY("key t9")]
-    assert differences["1 messages exist without an event"] == [ANY("key made up")]
-    assert len(differences["2 dead letters are missing"]) == 2
-    assert differences["1 dead letters exist without an event"] == [ANY("key other")]
+    assert differences["messages are missing: 1"] == [ANY("key t7")]
+    assert sorted(differences["messages differ from their events: 2"]) == [ANY("key t8"), ANY("key t9")]
+    assert differences["messages exist without an event: 1"] == [ANY("key made up")]
+    assert len(differences["dead letters are missing: 2"]) == 2
+    assert differences["dead letters exist without an event: 1"] == [ANY("key other")]
     assert len(differences) == 5
 
 
@@ -153,12 +153,12 @@ def test_of_many_that_differ_all_are_counted_and_a_few_looked_up(scene: Scene, m
     monkeypatch.setattr(verify.F, "collect_list", gathered)
     scene.execute("delete from tarry.message where version in (select version from tarry.message limit 20)")
     differences = problems(scene.verified())
-    assert len(differences["20 messages are missing"]) == verify.MOST_SAMPLES
+    assert len(differences["messages are missing: 20"]) == verify.MOST_SAMPLES
 
 
 def test_one_archived_event_removed_from_the_journal_is_noticed(scene: Scene) -> None:
     scene.execute("delete from tarry.event where id = 20")
-    assert list(problems(scene.verified())) == ["1 days of the journal are not as they were archived"]
+    assert list(problems(scene.verified())) == ["days of the journal are not as they were archived: 1"]
 
 
 @pytest.mark.parametrize(
@@ -188,15 +188,15 @@ def test_events_removed_or_doubled_before_they_are_archived_are_noticed(scene: S
         "insert into tarry.event select * from tarry.event where kind = 'acked' and key = 't2'",
     )
     differences = problems(scene.verified())
-    assert differences["1 events occur more than once"]
+    assert differences["events occur more than once: 1"]
     assert sorted(
-        differences["2 events cannot follow their predecessor: an event between them is missing or duplicated"]
+        differences["events cannot follow their predecessor: an event between them is missing or duplicated: 2"]
     ) == [
         ANY("key t0"),
         ANY("key t2"),
     ]
-    assert differences["1 messages are missing"] == [ANY("key t1")]
-    assert differences["1 messages differ from their events"] == [ANY("key t9")]
+    assert differences["messages are missing: 1"] == [ANY("key t1")]
+    assert differences["messages differ from their events: 1"] == [ANY("key t9")]
 
 
 def rewritten(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
@@ -213,10 +213,10 @@ def test_rows_doubled_or_changed_and_files_damaged_or_gone_are_noticed(scene: Sc
     rewritten(changed, lambda table: table.set_column(0, "id", pa.array(range(10**6, 10**6 + len(table)))))
     gone.unlink()
     differences = problems(scene.verified())
-    assert len(differences["2 files of the lake are not as they were written"]) == 2
-    assert differences["1 files of the lake are damaged and cannot be read"] == [ANY(damaged.name)]
-    assert differences["1 files of the lake are gone"] == [ANY(gone.name)]
-    assert differences["1 events occur more than once"]
+    assert len(differences["files of the lake are not as they were written: 2"]) == 2
+    assert differences["files of the lake are damaged and cannot be read: 1"] == [ANY(damaged.name)]
+    assert differences["files of the lake are gone: 1"] == [ANY(gone.name)]
+    assert differences["events occur more than once: 1"]
 
 
 def test_queues_without_journal_are_skipped_and_named_and_a_message_beyond_its_last_attempt_is_no_difference(
@@ -249,9 +249,9 @@ def test_a_manifest_with_a_hole_is_noticed(spark: SparkSession, pipeline_app: Ap
     with psycopg.connect(pipeline_app.dsn) as conn:
         conn.execute("delete from tarry.archive_batch where batch = 2")
     assert list(problems(verify.run(spark, pipeline_app, VerifyArgs(lake=lake)))) == [
-        "1 batches do not begin where the one before ends",
-        "1 days have other files in the manifest than were archived",
-        "1 messages exist without an event",
+        "batches do not begin where the one before ends: 1",
+        "days have other files in the manifest than were archived: 1",
+        "messages exist without an event: 1",
     ]
 
 
@@ -341,4 +341,4 @@ def test_a_day_that_was_verified_is_read_again_only_in_full_and_its_files_must_e
     assert files == [1, 0, 1]
     (file,) = Path(lake).rglob("*.parquet")
     file.unlink()
-    assert "1 files of the lake are gone" in problems(verify.run(spark, pipeline_app, VerifyArgs(lake=lake)))
+    assert "files of the lake are gone: 1" in problems(verify.run(spark, pipeline_app, VerifyArgs(lake=lake)))

@@ -18,8 +18,7 @@ from tarry.edges.cli.options import DryRun, Priority, Reason, Text, Yes, changed
 from tarry.edges.cli.output import schedule_views as views
 from tarry.edges.cli.output.payloads import read_payload
 from tarry.edges.cli.output.printer import plain
-from tarry.edges.cli.output.text import plural
-from tarry.edges.formats import duration
+from tarry.edges.formats import duration, plural
 from tarry.wire.payload import Content
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from tarry.edges.cli.exit_codes import ExitCode
 from tarry.edges.cli.help import argument, option
 from tarry.edges.cli.options import DryRun, Yes
 from tarry.edges.cli.output.printer import Cell, Columns, TableColumn, plain
-from tarry.edges.cli.output.text import plural
-from tarry.edges.formats import length
+from tarry.edges.formats import length, plural
 from tarry.wire.payload import Content
 from tarry.wire.schedules import ScheduleConfig
 

@@ -11,8 +11,7 @@ from tarry.edges.cli.context import CommandSession, command
 from tarry.edges.cli.exit_codes import ExitCode
 from tarry.edges.cli.help import option
 from tarry.edges.cli.output.printer import Cell, EntityView, TableColumn
-from tarry.edges.cli.output.text import plural
-from tarry.edges.formats import instant
+from tarry.edges.formats import instant, plural
 from tarry.edges.secrets import without_secrets
 from tarry.wire.base import data_of
 

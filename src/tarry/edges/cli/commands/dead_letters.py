@@ -16,9 +16,8 @@ from tarry.edges.cli.exit_codes import Conflicting, ExitCode, Interrupted, NotFo
 from tarry.edges.cli.help import argument, option
 from tarry.edges.cli.options import DryRun, Limit, QueueName, Reason, Type, Yes, parsed
 from tarry.edges.cli.output import views
-from tarry.edges.cli.output.text import plural
 from tarry.edges.cli.output.views import filter_words
-from tarry.edges.formats import delay, past
+from tarry.edges.formats import delay, past, plural
 from tarry.wire.base import data_of
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from tarry.edges.cli.exit_codes import Usage
 from tarry.edges.cli.help import option
 from tarry.edges.cli.options import OnlyQueue
 from tarry.edges.cli.output.printer import plain
-from tarry.edges.cli.output.text import plural
-from tarry.edges.formats import instant
+from tarry.edges.formats import instant, plural
 from tarry.wire.events import LiveEvent
 
 _MOST_DAYS = 100_000

@@ -20,8 +20,8 @@ from tarry.edges.cli.options import Key, QueueName, due_of, parsed
 from tarry.edges.cli.output import views
 from tarry.edges.cli.output.payloads import raw_queue, read_payload
 from tarry.edges.cli.output.printer import Cell, Columns, TableColumn, Value, plain
-from tarry.edges.cli.output.text import plural, shortened
-from tarry.edges.formats import delay, duration, instant, relative, roughly
+from tarry.edges.cli.output.text import shortened
+from tarry.edges.formats import delay, duration, instant, plural, relative, roughly
 from tarry.wire.events import LiveEvent
 from tarry.wire.messages import Message, Why
 

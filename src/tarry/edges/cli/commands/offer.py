@@ -18,9 +18,8 @@ from tarry.edges.cli.help import argument, option
 from tarry.edges.cli.options import due_of, headers_of, parsed
 from tarry.edges.cli.output.payloads import payload_line, raw_queue, read_payload
 from tarry.edges.cli.output.printer import Cell, EntityView, TableColumn, plain
-from tarry.edges.cli.output.text import plural
 from tarry.edges.cli.output.views import MESSAGES, due
-from tarry.edges.formats import delay, duration, exact, instant
+from tarry.edges.formats import delay, duration, exact, instant, plural
 from tarry.wire import messages as wire
 from tarry.wire.payload import Content
 

@@ -12,8 +12,7 @@ from tarry.edges.cli.exit_codes import CommandFailed, ExitCode, NotFound, Usage
 from tarry.edges.cli.help import argument, option
 from tarry.edges.cli.options import Lake, OnlyQueue, Yes
 from tarry.edges.cli.output.printer import Cell, Columns, TableColumn
-from tarry.edges.cli.output.text import plural
-from tarry.edges.formats import duration, exact, instant, roughly
+from tarry.edges.formats import duration, exact, instant, plural, roughly
 
 if TYPE_CHECKING:
     from tarry.core.analytics.manifest import PastRun

@@ -18,8 +18,9 @@ from tarry.edges.cli.exit_codes import Conflicting, ExitCode, Usage
 from tarry.edges.cli.help import argument, option
 from tarry.edges.cli.options import Reason, RetryOptions, Yes, changed, one_of
 from tarry.edges.cli.output.printer import Cell, Value
-from tarry.edges.cli.output.text import plural, safe_json
+from tarry.edges.cli.output.text import safe_json
 from tarry.edges.cli.output.views import QUEUES, CountedInfo
+from tarry.edges.formats import plural
 
 if TYPE_CHECKING:
     from tarry.api.transfer import BadLine, Imported

@@ -15,8 +15,7 @@ from tarry.edges.cli.context import CommandSession, command
 from tarry.edges.cli.exit_codes import ExitCode, Usage
 from tarry.edges.cli.help import argument, option
 from tarry.edges.cli.options import Port
-from tarry.edges.cli.output.text import plural
-from tarry.edges.formats import delay, duration
+from tarry.edges.formats import delay, duration, plural
 from tarry.wire.base import data_of
 
 if TYPE_CHECKING:

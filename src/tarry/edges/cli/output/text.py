@@ -33,10 +33,6 @@ def width_of(text: str) -> int:
     return cell_len(text)
 
 
-def plural(n: int, noun: str, nouns: str | None = None) -> str:
-    return f"{n:,} {noun if n == 1 else nouns or noun + 's'}"
-
-
 def _escape(match: re.Match[str]) -> str:
     char = match[0]
     if char in _SHORT:

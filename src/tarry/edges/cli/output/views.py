@@ -10,8 +10,8 @@ from tarry.core.messages.states import State
 from tarry.core.settings import QueueInfo
 from tarry.edges.cli.output.payloads import payload_line
 from tarry.edges.cli.output.printer import Ago, Cell, EntityView, Fields, TableColumn, Value
-from tarry.edges.cli.output.text import plural, shortened
-from tarry.edges.formats import instant, length, relative
+from tarry.edges.cli.output.text import shortened
+from tarry.edges.formats import instant, length, plural, relative
 from tarry.wire import dead_letters as wire
 from tarry.wire.base import data_of
 from tarry.wire.messages import Message

@@ -10,14 +10,13 @@ from tarry.app import AsyncApp, connect_async
 from tarry.core.settings import StoreSettings, SweeperSettings
 from tarry.edges.cli.commands.services import ServeOptions
 from tarry.edges.cli.context import CommandSession
-from tarry.edges.cli.output.text import plural
 from tarry.edges.cli.processes.signals import stop_on_signals
 from tarry.edges.cli.processes.started import running_for_s
 from tarry.edges.cli.processes.worker import WorkerProcess, collect_rarely
 from tarry.edges.dashboard.app import PATH
 from tarry.edges.dashboard.redaction import Redaction
 from tarry.edges.dashboard.settings import DashboardSettings
-from tarry.edges.formats import duration
+from tarry.edges.formats import duration, plural
 from tarry.edges.http import server
 from tarry.edges.http.connection_limits import raise_descriptor_limit
 from tarry.edges.http.settings import BrokerSettings

@@ -13,9 +13,9 @@ from tarry.app import connect_async
 from tarry.core.errors import TarryError
 from tarry.edges.cli.exit_codes import ExitCode
 from tarry.edges.cli.import_string import imported, wrong_type
-from tarry.edges.cli.output.text import plural
 from tarry.edges.cli.processes.probes import NO_PROBES, ProbeOptions, probes
 from tarry.edges.cli.processes.signals import end_within, stop_on_signals
+from tarry.edges.formats import plural
 from tarry.services.worker.worker import Worker, WorkerSettings
 
 R = TypeVar("R")

@@ -15,6 +15,7 @@ from tarry.app import App
 from tarry.core.analytics.manifest import GRACE, ArchiveDamaged, Batch, by_day
 from tarry.core.errors import InvalidInput
 from tarry.core.journal.snapshots import BEGINNING, Digest, SnapshotBound, Window
+from tarry.edges.formats import plural
 from tarry.edges.spark.lake import delta
 from tarry.edges.spark.lake.lake import Lake, measure_batch, own_lake, write_batch
 from tarry.edges.spark.session import own_session
@@ -52,7 +53,8 @@ class ArchiveSummary:
         again = f", {self.redone} done again after a crash" if self.redone else ""
         size = f"{self.bytes / 1e6:,.1f} MB"
         return (
-            f"archive: {self.rows:,} events in {self.batches} batches{again}, {self.files} files, {size}, "
+            f"archive: {plural(self.rows, 'event')} in {plural(self.batches, 'batch', 'batches')}{again}, "
+            f"{plural(self.files, 'file')}, {size}, "
             f"read back and equal to the journal → {self.lake}"
         )
 

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from tarry.app import App
 from tarry.core.analytics.manifest import Batch, by_day
 from tarry.core.errors import InvalidInput
+from tarry.edges.formats import plural
 from tarry.edges.spark.jobs.archive import check_equal, clear
 from tarry.edges.spark.lake import delta
 from tarry.edges.spark.lake.lake import measure_batch, own_lake, read_files, write_batch
@@ -59,8 +60,8 @@ class CompactSummary:
         if self.batches_before == self.batches_after:
             return f"compact: nothing to merge in {self.lake}"
         return (
-            f"compact: {self.batches_before} batches with {self.files_before} files became {self.batches_after} with "
-            f"{self.files_after}, {self.rows:,} events"
+            f"compact: {plural(self.batches_before, 'batch', 'batches')} with {plural(self.files_before, 'file')} became "
+            f"{self.batches_after} with {self.files_after}, {plural(self.rows, 'event')}"
         )
 
 

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from tarry.app import App
 from tarry.core.analytics.metrics import Table
+from tarry.edges.formats import plural
 from tarry.edges.spark.lake.derived import changes
 from tarry.edges.spark.session import own_session
 from tarry.edges.spark.transforms.consumers import HOURS
@@ -35,7 +36,8 @@ class ConsumersSummary:
         if not self.days:
             return "consumers: nothing new"
         return (
-            f"consumers: {self.consumers:,} consumers, {self.hours:,} hours of theirs on {len(self.days)} days, "
+            f"consumers: {plural(self.consumers, 'consumer')}, {plural(self.hours, 'hour')} of theirs on "
+            f"{plural(len(self.days), 'day')}, "
             f"{self.changed:,} of them changed"
         )
 

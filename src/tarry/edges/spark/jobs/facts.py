@@ -7,6 +7,7 @@ from datetime import date
 from pyspark.sql import DataFrame, SparkSession
 
 from tarry.app import App
+from tarry.edges.formats import plural
 from tarry.edges.spark.lake.derived import changes
 from tarry.edges.spark.lake.lake import Lake, currently_named
 from tarry.edges.spark.lake.rounds import DerivedTables, read_open
@@ -32,7 +33,7 @@ class FactsSummary:
     def line(self) -> str:
         if not self.days:
             return "facts: nothing new"
-        return f"facts: {self.ended:,} versions ended, on {len(self.days)} days"
+        return f"facts: {plural(self.ended, 'version')} ended, on {plural(len(self.days), 'day')}"
 
 
 @own_session

@@ -19,6 +19,7 @@ from tarry.core.analytics.forecast import ForecastVerdict, sentence
 from tarry.core.analytics.metrics import CurrentQueue, Table
 from tarry.core.cron.planner import load_ahead
 from tarry.core.errors import InvalidInput
+from tarry.edges.formats import plural
 from tarry.edges.spark.jobs import metrics
 from tarry.edges.spark.lake.derived import Rows
 from tarry.edges.spark.lake.lake import Lake, own_lake
@@ -66,7 +67,7 @@ class ForecastSummary:
             if self.saturated
             else ", none is seen to fall behind"
         )
-        return f"forecast: {self.planned:,} messages planned in {self.queues} queues{behind}"
+        return f"forecast: {plural(self.planned, 'message')} planned in {plural(self.queues, 'queue')}{behind}"
 
 
 @own_session

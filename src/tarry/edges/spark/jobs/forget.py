@@ -19,6 +19,7 @@ from tarry.core import limits
 from tarry.core.analytics.manifest import by_day, readable_files
 from tarry.core.errors import InvalidState
 from tarry.core.journal.snapshots import Digest
+from tarry.edges.formats import plural
 from tarry.edges.spark.jobs import anomalies, archive
 from tarry.edges.spark.jobs.archive import ArchiveArgs, check_equal, clear
 from tarry.edges.spark.lake import delta, rounds
@@ -60,8 +61,9 @@ class ForgetSummary:
         tables = "".join(f", {n:,} of {name}" for name, n in self.rows.items())
         where = ", ".join(self.lakes) if self.lakes else "no lake"
         return (
-            f"forget: {self.journal:,} events left the journal and {self.published:,} anomalies PostgreSQL; from {where}: "
-            f"{self.archived:,} events{tables}; no file of an earlier version is left"
+            f"forget: {plural(self.journal, 'event')} left the journal and "
+            f"{plural(self.published, 'anomaly', 'anomalies')} PostgreSQL; from {where}: "
+            f"{plural(self.archived, 'event')}{tables}; no file of an earlier version is left"
         )
 
 

@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from tarry.app import App
 from tarry.core.analytics.metrics import Table
+from tarry.edges.formats import plural
 from tarry.edges.spark.lake.derived import changes
 from tarry.edges.spark.session import own_session
 from tarry.edges.spark.transforms.metrics import COUNTED, PERCENTILES
@@ -33,7 +34,8 @@ class MetricsSummary:
     def line(self) -> str:
         if not self.days:
             return "metrics: nothing new"
-        return f"metrics: {self.minutes:,} minutes of queues on {len(self.days)} days, {self.changed:,} of them changed"
+        minutes = f"{plural(self.minutes, 'minute')} of queues on {plural(len(self.days), 'day')}"
+        return f"metrics: {minutes}, {self.changed:,} of them changed"
 
 
 @own_session

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from tarry.app import App
 from tarry.core.analytics.manifest import Batch, LakeFile, LakeHead
 from tarry.core.journal.snapshots import Digest
+from tarry.edges.formats import plural
 from tarry.edges.spark.lake import delta
 from tarry.edges.spark.lake.lake import Lake, measure_files, own_lake
 from tarry.edges.spark.lake.rounds import DerivedTables
@@ -52,9 +53,13 @@ class PruneSummary:
     retired_facts: int
 
     def line(self) -> str:
-        gone = f"{len(self.days)} days with {self.rows:,} events left the journal" if self.days else "no day could go"
+        gone = (
+            f"{plural(len(self.days), 'day')} with {plural(self.rows, 'event')} left the journal"
+            if self.days
+            else "no day could go"
+        )
         kept = f"; {len(self.kept)} stay, {self.kept[0].day} because {self.kept[0].why}" if self.kept else ""
-        taken = f"{self.retired_rows:,} events and {self.retired_facts:,} facts"
+        taken = f"{plural(self.retired_rows, 'event')} and {plural(self.retired_facts, 'fact')}"
         retired = f"; retention took {taken} from the lake" if self.retired_files or self.retired_facts else ""
         return f"prune: {gone}{kept}{retired}"
 

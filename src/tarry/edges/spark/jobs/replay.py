@@ -20,6 +20,7 @@ from tarry.core import limits
 from tarry.core.analytics.bulk_offer import SinkWrite
 from tarry.core.codecs import BYTES, TEXT
 from tarry.core.errors import InvalidState
+from tarry.edges.formats import plural
 from tarry.edges.spark.lake.lake import Lake, read_events
 from tarry.edges.spark.session import own_session
 from tarry.edges.spark.sink import writer as sink
@@ -51,12 +52,12 @@ class ReplaySummary:
     def line(self) -> str:
         missing = f", {self.without_payload:,} of them without a payload" if self.without_payload else ""
         if self.dry_run:
-            return f"replay: {self.matched:,} messages fit{missing}; nothing was offered (dry run)"
+            return f"replay: {plural(self.matched, 'message')} fit{missing}; nothing was offered (dry run)"
         if self.repeated:
-            return f"replay: was done before as {self.write_id} ({self.rows:,} messages); name it anew to do it again"
+            return f"replay: was done before as {self.write_id} ({plural(self.rows, 'message')}); name it anew to do it again"
         counts = f"{self.created:,} created, {self.updated:,} updated, {self.ignored:,} unchanged"
         span = "" if self.first_due_at == self.last_due_at else f", due until {self.last_due_at:%Y-%m-%d %H:%M:%S %Z}"
-        return f"replay: {self.matched:,} messages fit{missing}; {counts}{span} ({self.write_id})"
+        return f"replay: {plural(self.matched, 'message')} fit{missing}; {counts}{span} ({self.write_id})"
 
 
 def write_id_of(args: ReplayArgs) -> str:

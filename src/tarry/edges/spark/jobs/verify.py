@@ -28,6 +28,7 @@ from pyspark.sql.utils import is_remote
 from tarry.app import App
 from tarry.core.analytics.manifest import ArchivedDay, Batch, LakeFile, by_day
 from tarry.core.journal.snapshots import BEGINNING, Digest, Slice, SnapshotBound, TableRange, Window
+from tarry.edges.formats import plural
 from tarry.edges.spark.lake.lake import Lake, measure_files, read_files
 from tarry.edges.spark.lake.rounds import refuse_unknown
 from tarry.edges.spark.schemas import struct
@@ -88,12 +89,13 @@ class VerifySummary:
     def line(self) -> str:
         apart = f"; without journal: {', '.join(self.skipped)}" if self.skipped else ""
         if self.beyond_retention:
-            apart += f"; {self.beyond_retention:,} messages are older than what the lake keeps"
+            apart += f"; {plural(self.beyond_retention, 'message')} beyond what the lake keeps"
         if not self.ok:
             return f"verify: FAILED, {'; '.join(problem.what for problem in self.problems)}{apart}"
         return (
-            f"verify: ok, {self.events:,} events fold to {self.live:,} live messages and {self.dead:,} dead letters, as the "
-            f"tables have them; {self.batches} batches, {self.files} files checked{apart}"
+            f"verify: ok, {plural(self.events, 'event')} fold to {plural(self.live, 'live message')} and "
+            f"{plural(self.dead, 'dead letter')}, as the tables have them; {plural(self.batches, 'batch', 'batches')}, "
+            f"{plural(self.files, 'file')} checked{apart}"
         )
 
 
@@ -205,7 +207,7 @@ def _problem(what: str, cases: Sequence[str], count: int | None = None) -> list[
     if not cases:
         return []
     return [
-        VerifyProblem(what=f"{len(cases) if count is None else count:,} {what}", samples=tuple(cases[:MOST_SAMPLES]))
+        VerifyProblem(what=f"{what}: {len(cases) if count is None else count:,}", samples=tuple(cases[:MOST_SAMPLES]))
     ]
 
 

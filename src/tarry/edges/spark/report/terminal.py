@@ -5,8 +5,7 @@ from typing import Any
 
 from tarry.core.analytics.anomalies import Severity
 from tarry.edges.cli.output.printer import Cell, Printer, TableColumn, Value
-from tarry.edges.cli.output.text import plural
-from tarry.edges.formats import instant
+from tarry.edges.formats import instant, plural
 from tarry.edges.spark.report.values import AnomalyLine, ConsumerLine, QueueReport, Report
 from tarry.edges.spark.report.words import count, seconds, span, sparkline
 

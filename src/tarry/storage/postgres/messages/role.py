@@ -116,6 +116,7 @@ class PostgresMessages(PostgresRole):
                 own,
                 lambda now: ops.poll(queue, n, decode, options, cursor, self._poll_timer, now, durable=not own),
                 list,
+                by_poll=True,
             )
 
         return PostgresOperation(start)
