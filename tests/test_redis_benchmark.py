@@ -26,3 +26,6 @@ def test_tarry_takes_part_on_both_stores(tmp_path: Path) -> None:
     assert f"| {OURS} |" in text
     assert "| absent | it is not installed" in text
     assert "## Slow-down" in text
+    goals = text.partition("## Goals")[2]
+    assert "produce one: messages/s beside a peer, the nearest | ≥ 1 × | – | NOT MEASURED" in goals
+    assert "batches of 100, 200 in flight: slow-down | ≤ 1.5 × |" in goals

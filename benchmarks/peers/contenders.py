@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode
 
 from psycopg.conninfo import conninfo_to_dict
 
-from benchmarks.measure import threads_cpu_s
+from benchmarks.measure import process_cpu_s
 
 ROOT = Path(__file__).parent.parent.parent
 HOME = ROOT / "build" / "peers"
@@ -53,6 +53,8 @@ class Contender:
     command: Sequence[str]
     missing: str | None = None
     """Why it cannot be measured here."""
+    whole: bool = False
+    """It is measured beside as many messages as the plan has, however long it takes to store them."""
 
     @property
     def slug(self) -> str:
@@ -176,7 +178,7 @@ class Agent:
 
     def cpu_s(self) -> float:
         """Of all threads of its processes, a broker or server of its own included."""
-        return sum(threads_cpu_s(pid) for pid in self._pids)
+        return sum(process_cpu_s(pid) for pid in self._pids)
 
     def memory_bytes(self) -> int:
         return sum(_resident_bytes(pid) for pid in self._pids)

@@ -502,7 +502,8 @@ def _beside(bench: Bench, what: str, size: int, prepare: Callable[[Agent, int], 
 
         def prepared(agent: Agent, dsn: str) -> None:
             """In steps, for at most twice this contender's share of the time that is left: fast ones need less."""
-            end, done = time.monotonic() + 2 * bench.clock.left_s / max(1, len(able) - len(reached)), 0
+            share_s = math.inf if agent.contender.whole else 2 * bench.clock.left_s / max(1, len(able) - len(reached))
+            end, done = time.monotonic() + share_s, 0
             while done < size and (not done or time.monotonic() < end):
                 step = min(10_000 if done else 1_000, size - done)
                 prepare(agent, step)

@@ -22,6 +22,7 @@ from benchmarks.peers.scenarios import SCENARIOS, Bench, Clock, Figure, Plan, Re
 from benchmarks.redis.server import RedisMeter, RedisServer, redis_server
 from benchmarks.report import commit
 from benchmarks.server import running_server
+from benchmarks.targets import Verdict
 
 OURS, ON_POSTGRESQL = "Tarry on Redis", "Tarry on PostgreSQL"
 PACKAGES = Packages(
@@ -29,7 +30,7 @@ PACKAGES = Packages(
     python=("arq==0.28.0", "rq==2.12.0", "dramatiq[redis]==2.2.1"),
     node=("bullmq@6.7.0", "ioredis@5"),
 )
-STANDARD = Plan(consumers=(1, 8), minutes=25.0, future=(1_000_000,), late=50)
+STANDARD = Plan(consumers=(1, 8), minutes=7.0, future=(1_000_000,), late=50)
 QUICK = Plan(rounds=2, minutes=4, consumers=(1, 2), late=10, future=(5_000,), in_flight=2_000)
 CHOSEN = ("produce", "consume", "lateness", "future", "in-flight")
 
@@ -40,8 +41,8 @@ def contenders() -> list[Contender]:
     agent = ("-m", "benchmarks.peers.adapters.agent")
     mjs = (node or "node", str(home / "node" / "agent.mjs"), "./bullmq.mjs")
     return [
-        Contender(name=OURS, command=(python, *agent, "tarry_library", "events")),
-        Contender(name=ON_POSTGRESQL, command=(python, *agent, "tarry_library", "events")),
+        Contender(name=OURS, command=(python, *agent, "tarry_library", "events"), whole=True),
+        Contender(name=ON_POSTGRESQL, command=(python, *agent, "tarry_library", "events"), whole=True),
         Contender(name="BullMQ", command=mjs, missing=None if node else "Node.js is not installed"),
         Contender(name="arq", command=(peers, *agent, "arq_queue")),
         Contender(name="RQ", command=(peers, *agent, "rq_queue")),
@@ -66,7 +67,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks --store redis", description=__doc__)
     size = parser.add_mutually_exclusive_group()
     size.add_argument(
-        "--standard", dest="plan", action="store_const", const=STANDARD, help="about 25 minutes: the default"
+        "--standard", dest="plan", action="store_const", const=STANDARD, help="about 8 minutes: the default"
     )
     size.add_argument("--quick", dest="plan", action="store_const", const=QUICK, help="minutes: to see that it works")
     parser.set_defaults(plan=STANDARD)
@@ -140,7 +141,7 @@ def markdown(facts: dict[str, Any], results: Results) -> str:
             values = [
                 _number(results.median(measure, name, value))
                 for value in (
-                    lambda f: f.rate or None,
+                    _rate,
                     _cpu,
                     lambda f: f.client_us,
                     lambda f: f.backend_us,
@@ -172,14 +173,63 @@ def markdown(facts: dict[str, Any], results: Results) -> str:
             "|---" * (len(pairs) + 1) + "|",
         ]
         for name in results.figures[pairs[0][1]]:
-            cells = [_slow_down(results, before, after, name) for before, after in pairs]
+            slowed_down = (_slow_down(results, before, after, name) for before, after in pairs)
+            cells = ["–" if ratio is None else f"{ratio:.2f} ×" for ratio in slowed_down]
             lines.append(f"| {name} | {' | '.join(cells)} |")
+    lines += ["", "## Goals", "", "| goal | required | measured | |", "|---|---|---|---|"]
+    for goal in goals(results):
+        reason = goal.unfit or goal.collapsed
+        measured = "–" if goal.measured is None else f"{goal.measured:.2f} {goal.unit}"
+        status = goal.status.value + (f" ({reason})" if reason else "")
+        limit = f"{'≥' if goal.at_least else '≤'} {goal.limit:g} {goal.unit}"
+        lines.append(f"| {goal.formula} | {limit} | {measured} | {status} |")
     return "\n".join([*lines, ""])
 
 
-def _slow_down(results: Results, before: str, after: str, name: str) -> str:
+def goals(results: Results) -> list[Verdict]:
+    """Ahead of every peer in messages per second and CPU per message, flat beside other messages, and not late."""
+    checks: list[Verdict] = []
+    for measure, by_name in results.figures.items():
+        if measure.startswith("lateness"):
+            p99_ms = results.median(measure, OURS, lambda f: f.p99_ms)
+            checks.append(_goal(f"{measure}: p99", p99_ms, 10, unit="ms"))
+        elif measure.startswith("batches of 100, ") and (before := empty_before(measure.partition(", ")[2])) != measure:
+            if before in results.figures:
+                void = results.void(measure, OURS, of="size")
+                checks.append(
+                    _goal(f"{measure}: slow-down", _slow_down(results, before, measure, OURS), 1.5, void=void)
+                )
+        elif measure.startswith(("produce", "consume")):
+            peers = [name for name in by_name if name not in (OURS, ON_POSTGRESQL)]
+            for what, value in (("messages/s", _rate), ("CPU per message", _cpu)):
+                above, below = (OURS, "") if value is _rate else ("", OURS)
+                ratios = {
+                    name: ratio
+                    for name in peers
+                    if (ratio := results.ratio(measure, above or name, below or name, value)) is not None
+                }
+                peer = min(ratios, key=ratios.__getitem__, default=None)
+                void = "" if peer is None else results.void(measure, OURS, peer, of="collapsed")
+                formula = f"{measure}: {what} beside {peer or 'a peer'}, the nearest"
+                checks.append(_goal(formula, ratios[peer] if peer else None, 1, at_least=True, void=void))
+    return checks
+
+
+def _goal(
+    formula: str, measured: float | None, limit: float, unit: str = "×", *, at_least: bool = False, void: str = ""
+) -> Verdict:
+    return Verdict(
+        target="", formula=formula, measured=measured, limit=limit, at_least=at_least, unit=unit, collapsed=void
+    )
+
+
+def _rate(figure: Figure) -> float | None:
+    return figure.rate or None
+
+
+def _slow_down(results: Results, before: str, after: str, name: str) -> float | None:
     low, high = (results.median(measure, name, lambda f: f.backend_us) for measure in (before, after))
-    return f"{high / low:.2f} ×" if low and high else "–"
+    return high / low if low and high else None
 
 
 def _number(value: float | None, digits: int = 0) -> str:

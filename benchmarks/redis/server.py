@@ -15,7 +15,7 @@ import redis
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
-from benchmarks.measure import Slice, threads_cpu_s
+from benchmarks.measure import Slice, process_cpu_s
 from benchmarks.results import Sample
 
 DATABASES = 200
@@ -47,7 +47,7 @@ class RedisServer:
         return f"redis://127.0.0.1:{self.port}/{self._used % DATABASES}"
 
     def cpu_s(self) -> float:
-        return threads_cpu_s(self._process.pid)
+        return process_cpu_s(self._process.pid)
 
     def close(self) -> None:
         self._process.terminate()

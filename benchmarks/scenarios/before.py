@@ -19,7 +19,7 @@ from benchmarks.broker import broker
 from benchmarks.contenders import BEFORE, TARRY
 from benchmarks.contenders.protocol import Unavailable
 from benchmarks.cpu import CONSUME_BATCH, OFFER_BATCH, Tree
-from benchmarks.measure import threads_cpu_s
+from benchmarks.measure import process_cpu_s
 from benchmarks.results import Sample
 from benchmarks.scenarios.measures import BROKER, CONSUME_MANY_BEFORE, OFFER_MANY_BEFORE
 from benchmarks.throughput import rate
@@ -74,9 +74,9 @@ def run_broker(bench: Bench) -> None:
 async def _offered(url: str, pid: int, tasks: int, seconds: float) -> Sample:
     bare = Bare(url, 1, keyed=False)
     await asyncio.gather(*(bare.offer(number) for number in range(tasks)))
-    cpu_s, started = threads_cpu_s(pid), time.perf_counter()
+    cpu_s, started = process_cpu_s(pid), time.perf_counter()
     _, n = await rate(tasks, seconds, bare.offer)
-    wall_s, cpu_s = time.perf_counter() - started, threads_cpu_s(pid) - cpu_s
+    wall_s, cpu_s = time.perf_counter() - started, process_cpu_s(pid) - cpu_s
     bare.close()
     # `rate` does each once before it counts.
     return Sample(n=n + tasks, wall_s=wall_s, client_s=cpu_s, backend_s=None, background_s=None, wal_bytes=0, commits=0)
