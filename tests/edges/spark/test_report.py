@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 from io import StringIO
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -152,11 +153,12 @@ def test_the_page_is_light_or_dark_as_the_reader_wants() -> None:
 
 
 def test_an_empty_report_is_a_page_too() -> None:
-    empty = report_of(since=NOON - MINUTE, until=NOON, made_at=NOON, notes=["The pipeline has not run yet"])
-    text = page(empty)
-    assert "The pipeline has not run yet" in text
-    assert "No queue had any traffic" in text
-    assert "no queue had any traffic" in text_of(empty)
+    span: dict[str, Any] = {"since": NOON - MINUTE, "until": NOON, "made_at": NOON}
+    before = report_of(**span, notes=["The pipeline has not run yet"])
+    assert all("The pipeline has not run yet" in text for text in (page(before), text_of(before)))
+    assert not any("queue had any traffic" in text for text in (page(before), text_of(before)))
+    empty = report_of(**span, runs=full().runs)
+    assert all("o queue had any traffic" in text for text in (page(empty), text_of(empty)))
 
 
 def test_text_of_messages_is_never_markup_nor_an_escape() -> None:

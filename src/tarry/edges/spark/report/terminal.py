@@ -22,7 +22,7 @@ def print_report(printer: Printer, report: Report) -> None:
     if report.queues:
         printer.lines([""])
         _queues(printer, report.queues)
-    else:
+    elif report.runs:  # else it is not known
         printer.lines([Cell("no queue had any traffic in this time", "dim")])
     for queue in report.queues:
         if queue.consumers:
