@@ -113,7 +113,7 @@ class AsyncApp(AsyncHandles):
             if self.dsn is None:
                 raise InvalidState(
                     "the data pipeline needs PostgreSQL: this store has no journal that it can archive exactly",
-                    hint="tarry.connect(dsn)",
+                    hint="name a PostgreSQL database: tarry.connect(dsn), TARRY_DSN or --dsn",
                 )
             return pipeline_on(self.dsn)
 

@@ -16,6 +16,8 @@ import tarry
 from tarry import Settled
 from tarry.app import AsyncApp
 from tarry.core.errors import InvalidState
+from tarry.edges.cli.exit_codes import ExitCode
+from tarry.edges.cli.main import main
 from tarry.edges.http.settings import BrokerSettings
 from tarry.http import Client
 from tarry.services.cron.scheduler import AsyncScheduler
@@ -122,9 +124,12 @@ def test_the_dashboard_shows_it(server: RedisServer) -> None:
         loop.stop()
 
 
-def test_the_pipeline_is_refused_in_one_sentence(server: RedisServer) -> None:
-    with tarry.connect(server.url) as app, pytest.raises(InvalidState, match="needs PostgreSQL"):
+def test_the_pipeline_is_refused_in_one_sentence(server: RedisServer, capsys: pytest.CaptureFixture[str]) -> None:
+    with tarry.connect(server.url) as app, pytest.raises(InvalidState, match="needs PostgreSQL") as refused:
         _ = app.pipeline
+    for command in (["pipeline", "run"], ["verify"], ["pipeline", "report"]):
+        assert main([*command, "--dsn", server.url]) == ExitCode.CONFLICT
+        assert capsys.readouterr().err == f"error: {refused.value.message}\nhint: {refused.value.hint}\n"
 
 
 def test_consumers_that_wait_execute_close_to_no_scripts_until_a_message_comes(server: RedisServer) -> None:

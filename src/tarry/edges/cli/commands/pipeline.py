@@ -184,7 +184,7 @@ def forget(
         detail = {**(cli.audited.detail or {}), "key": f"sha256 {module.hash_of(key)}"}
         cli = replace(cli, audited=replace(cli.audited, detail=detail))
     cli.confirm(f"Erase the history of {key!r:.80} in {queue}, for good?", yes=yes)
-    with cli.open() as app, spark_for(cli, master) as spark, progress_bar(cli, spark, "forget"):
+    with cli.open() as app, spark_for(cli, app, master) as spark, progress_bar(cli, spark, "forget"):
         summary = module.run(spark, app, arguments(module, {"queue": queue, "key": key}))
         cli.audited_after.update(journal=str(summary.journal), archived=str(summary.archived))
     if cli.printer.for_people:
@@ -262,7 +262,7 @@ def verify(
     from tarry.wire.base import data_of
 
     module = load("verify")
-    with cli.open() as app, spark_for(cli, master) as spark, progress_bar(cli, spark, "verify"):
+    with cli.open() as app, spark_for(cli, app, master) as spark, progress_bar(cli, spark, "verify"):
         summary = module.run(spark, app, arguments(module, {"lake": lake, "full": full}))
     if cli.printer.for_people:
         cli.printer.lines([Cell(str(summary.line()), "green" if summary.ok else "red")])

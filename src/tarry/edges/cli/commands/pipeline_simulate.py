@@ -63,7 +63,7 @@ def simulate(
         "max_attempts": options.max_attempts,
         "seeds": options.seeds,
     }
-    with cli.open() as app, spark_for(cli, master) as spark, progress_bar(cli, spark, "simulate"):
+    with cli.open() as app, spark_for(cli, app, master) as spark, progress_bar(cli, spark, "simulate"):
         summary = module.run(spark, app, arguments(module, given))
     if cli.printer.for_people:
         for queue in summary.queues:

@@ -130,7 +130,7 @@ def run_jobs(
         raise Usage("--every cannot print one JSON document", hint="use --output jsonl: one object per job")
     # Before Spark starts, which takes seconds: a missing job fails at once.
     modules = {name: load(name) for name in jobs}
-    with cli.open() as app, spark_for(cli, master) as spark:
+    with cli.open() as app, spark_for(cli, app, master) as spark:
         while True:
             started_s = time.monotonic()
             results = [_run(cli, spark, app, name, modules[name], given) for name, given in jobs.items()]

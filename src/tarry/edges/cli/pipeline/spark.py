@@ -19,12 +19,15 @@ from tarry.edges.cli.processes.signals import end_within
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tarry.app import App
+
 _POLL_EVERY_S = 0.2
 
 
 @contextmanager
-def spark_for(cli: CommandSession, master: str | None) -> Generator[SparkSession]:
+def spark_for(cli: CommandSession, app: App, master: str | None) -> Generator[SparkSession]:
     """A session, stopped at the end unless a notebook or spark-submit started it."""
+    _ = app.pipeline  # a store without one refuses at once, and not after Spark has started
     from tarry.edges.spark.session import is_submitted, keep_for_jobs, session
 
     submitted = is_submitted(os.environ) or _is_running()
