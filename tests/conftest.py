@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 from collections.abc import Generator
 from functools import cache
@@ -84,16 +85,37 @@ def _turn(path: Path) -> int:
 
 
 class _SparkTogether(LoadFileScheduling):
-    """One file per worker at a time, except that all tests of Spark go to one worker.
+    """One file per worker at a time, except that all files that need a session of Spark go to one worker.
 
     A JVM needs about 40 s of CPU until its code is loaded and compiled; a second worker with Spark would need them again.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return _SPARK if nodeid.startswith(_SPARK) else super()._split_scope(nodeid)
+        return _SPARK if _needs_spark(nodeid) else super()._split_scope(nodeid)
 
 
 _SPARK = "tests/edges/spark/"
+
+
+def _needs_spark(nodeid: str) -> bool:
+    return nodeid.startswith(_SPARK) and _has_session(nodeid.partition("::")[0])
+
+
+@cache
+def _has_session(file: str) -> bool:
+    text = Path(__file__).parents[1].joinpath(file).read_text(encoding="utf-8")
+    return re.search(r'SparkSession|usefixtures\("spark"\)', text) is not None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ and not _needs_spark(item.nodeid):
+        _give_way()
+
+
+@cache
+def _give_way() -> None:
+    """To the worker with Spark, which has the longest way: the others have ended before it if they share evenly."""
+    os.nice(5)
 
 
 @pytest.hookimpl(optionalhook=True)
