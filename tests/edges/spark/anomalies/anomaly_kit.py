@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tarry.edges.spark.schemas import EVENTS
@@ -53,43 +54,98 @@ class Journal:
 
 
 def habit(measure: str, *, p01: float = 0, p99: float = 0, p999: float = 0, n: int = 1000, consumer: str | None = None):
-    return (TODAY, 1, consumer, measure, n, float(p01), float(p99), float(p999))
+    return (consumer, measure, n, float(p01), float(p99), float(p999))
 
 
-def seen(
-    spark: SparkSession,
-    journal: Journal,
-    habits: Sequence[tuple[Any, ...]] = (),
-    *,
-    max_attempts: int | None = 5,
-    since: datetime = SINCE,
-    until: datetime = UNTIL,
-    series: DataFrame | None = None,
-    bands: DataFrame | None = None,
-) -> DetectorContext:
-    events = local_frame(spark, journal.rows, EVENTS)
+def levels(metric: str, values: Mapping[int, float], *, median: float, sigma: float) -> Scene:
+    """Roots of the counts by minute after noon, and what is usual in every hour of the day."""
+    return Scene(
+        series=[
+            (metric, 5, NOON + timedelta(minutes=m), TODAY, 12 + m // 60, 0.0, x * x, x) for m, x in values.items()
+        ],
+        bands=[(metric, 5, hour, 240, median, median, median, sigma, sigma, sigma) for hour in range(24)],
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """What happened in one queue, and what is usual there. Rows lack their first columns: queue, or date and queue."""
+
+    journal: Journal = field(default_factory=Journal)
+    habits: Sequence[tuple[Any, ...]] = ()
+    max_attempts: int | None = 5
+    series: Sequence[tuple[Any, ...]] = ()
+    bands: Sequence[tuple[Any, ...]] = ()
+
+
+def seen(spark: SparkSession, *scenes: Scene) -> DetectorContext:
+    """Each scene in a queue of its own; all queues have the same name."""
+    numbered = list(enumerate(scenes, 1))
+    events = local_frame(spark, _together(scenes), EVENTS)
     sequence = tracing.sequenced(events)
+    series = [(n, "orders", *row) for n, scene in numbered for row in scene.series]
+    habits = [(TODAY, n, *row) for n, scene in numbered for row in scene.habits]
+    bands = [(TODAY, n, *row) for n, scene in numbered for row in scene.bands]
     return DetectorContext(
         events=tracing.with_history(events, sequence),
         idle=facts.idle(facts.still_open(facts.fold(sequence))),
         metrics=events.limit(0),
-        series=local_frame(spark, [], SERIES) if series is None else series,
-        queues=local_frame(spark, [(1, "orders", max_attempts, SINCE, None, "events")], QUEUES),
-        profiles=local_frame(spark, list(habits), PROFILES),
-        bands=local_frame(spark, [], BANDS) if bands is None else bands,
-        since=since,
-        until=until,
-        minutes_since=since,
+        series=local_frame(spark, series, SERIES),
+        queues=local_frame(
+            spark, [(n, "orders", scene.max_attempts, SINCE, None, "events") for n, scene in numbered], QUEUES
+        ),
+        profiles=local_frame(spark, habits, PROFILES),
+        bands=local_frame(spark, bands, BANDS),
+        since=SINCE,
+        until=UNTIL,
+        minutes_since=SINCE,
     )
+
+
+def _together(scenes: Sequence[Scene]) -> list[tuple[Any, ...]]:
+    """The events of all scenes, with ids of their own."""
+    rows = [
+        dict(zip(EVENTS.names, row, strict=True)) | {"queue_id": n}
+        for n, scene in enumerate(scenes, 1)
+        for row in scene.journal.rows
+    ]
+    return [tuple((row | {"id": number}).values()) for number, row in enumerate(rows, 1)]
+
+
+class Detections:
+    """The anomalies of many scenes. Each detector runs once for all of them: to plan its query takes a second, and a few rows
+    more or less take nothing.
+    """
+
+    def __init__(self, spark: SparkSession, scenes: Sequence[Scene]) -> None:
+        self._numbers = {scene: number for number, scene in enumerate(scenes, 1)}
+        self._context = seen(spark, *scenes)
+        self._frames: dict[Any, DataFrame] = {}
+        self._collected = cache(in_order)
+
+    def frame(self, name: str, registry: Registry = BUILT_IN, **context: Any) -> DataFrame:
+        """What a detector finds in all scenes. `context` are changes of what it is given."""
+        key = (registry[name], *sorted(context.items()))
+        if key not in self._frames:
+            self._frames[key] = registry[name].find(replace(self._context, **context))
+        return self._frames[key]
+
+    def rows(self, scene: Scene, name: str, registry: Registry = BUILT_IN, **context: Any) -> list[Any]:
+        """In one scene, in the order of time."""
+        rows = self._collected(self.frame(name, registry, **context))
+        return [row for row in rows if row.queue_id == self._numbers[scene]]
+
+    def keys(self, scene: Scene, name: str, registry: Registry = BUILT_IN, **context: Any) -> list[str]:
+        return [row.key for row in self.rows(scene, name, registry, **context)]
 
 
 def detected_by(what: DetectorContext, name: str, registry: Registry = BUILT_IN) -> list[Any]:
     """The anomalies of one detector, in the order of time."""
-    return sorted(registry[name].find(what).collect(), key=lambda row: (row.window_from, row.key or ""))
+    return in_order(registry[name].find(what))
 
 
-def keys(what: DetectorContext, name: str, registry: Registry = BUILT_IN) -> list[str]:
-    return [row.key for row in detected_by(what, name, registry)]
+def in_order(findings: DataFrame) -> list[Any]:
+    return sorted(findings.collect(), key=lambda row: (row.window_from, row.key or ""))
 
 
 def day(n: int) -> date:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,9 +12,21 @@ from tarry.edges.spark.sizing import local_frame
 from tarry.edges.spark.transforms import consumers, metrics
 from tarry.edges.spark.transforms import history as tracing
 from tarry.edges.spark.transforms.anomalies import baselines, profiles
-from tarry.edges.spark.transforms.anomalies.context import BANDS, QUEUES
+from tarry.edges.spark.transforms.anomalies.context import QUEUES
 from tarry.edges.spark.transforms.anomalies.statistical import LevelSettings, incidents
-from tests.edges.spark.anomalies.anomaly_kit import NOON, SINCE, TODAY, UNTIL, Journal, day, detected_by, seen
+from tests.edges.spark.anomalies.anomaly_kit import (
+    NOON,
+    SINCE,
+    TODAY,
+    UNTIL,
+    Detections,
+    Journal,
+    Scene,
+    day,
+    detected_by,
+    levels,
+    seen,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,13 +46,6 @@ def orders(
     spark: SparkSession, *, created_at: datetime = SINCE, deleted_at: datetime | None = None, level: str = "events"
 ):
     return local_frame(spark, [(1, "orders", 5, created_at, deleted_at, level)], QUEUES)
-
-
-def usual(spark: SparkSession, metric: str, median: float, sigma: float) -> DataFrame:
-    rows = [
-        (TODAY, 1, metric, 5, hour, 240, median, median, median, sigma, sigma, sigma) for hour in range(24)
-    ]  # fmt: skip
-    return local_frame(spark, rows, BANDS)
 
 
 def test_minutes_in_which_nothing_happened_are_zeros(spark: SparkSession) -> None:
@@ -131,21 +136,35 @@ def test_neither_today_nor_what_is_older_than_four_weeks_is_the_past(spark: Spar
     assert baselines.bands(tallies(spark, [(0, 3.0, 600), (35, 3.0, 600)]), [TODAY]).count() == 0
 
 
-def anomalies_in(spark: SparkSession, values: dict[int, float], metric: str, **band: Any) -> list[Any]:
-    rows = [
-        (1, "orders", metric, 5, NOON + timedelta(minutes=m), TODAY, 12 + m // 60, 0.0, x * x, x)
-        for m, x in values.items()
-    ]  # fmt: skip
-    from tests.edges.spark.anomalies.anomaly_kit import SERIES
+QUIET = dict.fromkeys(range(20), 10.0)
+STALL = levels("acked", dict.fromkeys(range(20), 4.0) | dict.fromkeys(range(8, 12), 0.0), median=4.0, sigma=0.5)
+FEWER_FAILURES, MORE_FAILURES = (
+    levels("failed", dict.fromkeys(range(20), x), median=5.0, sigma=0.5) for x in (0.0, 8.0)
+)
+JUST_OUTSIDE, FAR_OUTSIDE, CONSECUTIVE, OTHER_LEVEL, CHANGED_LEVEL = (
+    levels("offered", values, median=10.0, sigma=0.5)
+    for values in (
+        QUIET | dict.fromkeys(range(5, 9), 12.5),
+        QUIET | {5: 13.5},
+        QUIET | {5: 12.5, 6: 12.5, 9: 13.0, 10: 12.5, 11: 12.5},
+        dict.fromkeys(range(60), 14.0),
+        dict.fromkeys(range(120), 10.0) | dict.fromkeys(range(120, 300), 14.0),
+    )
+)
+BELOW_HALF, HALF_MORE, BELOW_EIGHT = (
+    levels("offered", dict.fromkeys(range(9), x), median=median, sigma=0.1)
+    for x, median in ((12.24, 10.0), (12.25, 10.0), (2.99, 1.0))
+)
+SCENES = [scene for scene in globals().values() if isinstance(scene, Scene)]
 
-    what = seen(spark, Journal(), series=local_frame(spark, rows, SERIES), bands=usual(spark, metric, **band))
-    name = {"offered": "unusual_offers", "acked": "unusual_acks", "failed": "unusual_failures"}[metric]
-    return detected_by(what, name)
+
+@pytest.fixture(scope="module")
+def detections(spark: SparkSession) -> Detections:
+    return Detections(spark, SCENES)
 
 
-def test_consecutive_minutes_are_one_incident(spark: SparkSession) -> None:
-    values = dict.fromkeys(range(20), 10.0) | {5: 12.5, 6: 12.5, 9: 13.0, 10: 12.5, 11: 12.5}
-    (row,) = anomalies_in(spark, values, "offered", median=10.0, sigma=0.5)
+def test_consecutive_minutes_are_one_incident(detections: Detections) -> None:
+    (row,) = detections.rows(CONSECUTIVE, "unusual_offers")
     assert (row.window_to - row.window_from).total_seconds() == 7 * 60
     assert (row.observed, row.score) == (169, 6.0)
     assert (row.expected_low, row.expected_high) == (8.25**2, 11.75**2)
@@ -155,44 +174,42 @@ def test_consecutive_minutes_are_one_incident(spark: SparkSession) -> None:
     )
 
 
-def test_a_stall_is_an_incident_though_nothing_happens_in_it(spark: SparkSession) -> None:
-    values = dict.fromkeys(range(20), 4.0) | dict.fromkeys(range(8, 12), 0.0)
-    (row,) = anomalies_in(spark, values, "acked", median=4.0, sigma=0.5)
+def test_a_stall_is_an_incident_though_nothing_happens_in_it(detections: Detections) -> None:
+    (row,) = detections.rows(STALL, "unusual_acks")
     assert row.sentence.startswith("Queue orders: no messages were acked in the 5 minutes up to 12:")
     assert row.score == -8.0
 
 
-def test_a_few_minutes_just_outside_are_noise_and_one_far_outside_is_not(spark: SparkSession) -> None:
-    quiet = dict.fromkeys(range(20), 10.0)
-    assert anomalies_in(spark, quiet | dict.fromkeys(range(5, 9), 12.5), "offered", median=10.0, sigma=0.5) == []
-    assert len(anomalies_in(spark, quiet | {5: 13.5}, "offered", median=10.0, sigma=0.5)) == 1
+def test_a_few_minutes_just_outside_are_noise_and_one_far_outside_is_not(detections: Detections) -> None:
+    assert detections.rows(JUST_OUTSIDE, "unusual_offers") == []
+    assert len(detections.rows(FAR_OUTSIDE, "unusual_offers")) == 1
 
 
-def test_below_the_minimum_effect_nothing_fires_however_small_the_spread(spark: SparkSession) -> None:
+def test_below_the_minimum_effect_nothing_fires_however_small_the_spread(detections: Detections) -> None:
     """Half more than expected, and eight messages."""
-    assert anomalies_in(spark, dict.fromkeys(range(9), 12.24), "offered", median=10.0, sigma=0.1) == []
-    assert len(anomalies_in(spark, dict.fromkeys(range(9), 12.25), "offered", median=10.0, sigma=0.1)) == 1
-    assert anomalies_in(spark, dict.fromkeys(range(9), 2.99), "offered", median=1.0, sigma=0.1) == []
+    assert detections.rows(BELOW_HALF, "unusual_offers") == []
+    assert len(detections.rows(HALF_MORE, "unusual_offers")) == 1
+    assert detections.rows(BELOW_EIGHT, "unusual_offers") == []
 
 
-def test_another_level_is_unusual_only_at_first(spark: SparkSession) -> None:
+def test_another_level_is_unusual_only_at_first(detections: Detections) -> None:
     """For the ten minutes until its level is known here; for an hour when two hours of the old one precede it."""
-    (row,) = anomalies_in(spark, dict.fromkeys(range(60), 14.0), "offered", median=10.0, sigma=0.5)
-    assert (row.window_to - row.window_from).total_seconds() == 10 * 60
-    values = dict.fromkeys(range(120), 10.0) | dict.fromkeys(range(120, 300), 14.0)
-    (row,) = anomalies_in(spark, values, "offered", median=10.0, sigma=0.5)
-    assert (row.window_to - row.window_from).total_seconds() == 60 * 60
+    for scene, minutes in ((OTHER_LEVEL, 10), (CHANGED_LEVEL, 60)):
+        (row,) = detections.rows(scene, "unusual_offers")
+        assert (row.window_to - row.window_from).total_seconds() == minutes * 60
 
 
-def test_fewer_failures_than_usual_are_no_anomaly(spark: SparkSession) -> None:
-    assert anomalies_in(spark, dict.fromkeys(range(20), 0.0), "failed", median=5.0, sigma=0.5) == []
-    assert len(anomalies_in(spark, dict.fromkeys(range(20), 8.0), "failed", median=5.0, sigma=0.5)) == 1
+def test_fewer_failures_than_usual_are_no_anomaly(detections: Detections) -> None:
+    assert detections.rows(FEWER_FAILURES, "unusual_failures") == []
+    assert len(detections.rows(MORE_FAILURES, "unusual_failures")) == 1
 
 
 def test_the_same_incident_has_the_same_fingerprint_while_it_grows(spark: SparkSession) -> None:
     short = dict.fromkeys(range(5), 20.0)
-    (before,) = anomalies_in(spark, short, "offered", median=10.0, sigma=0.5)
-    (after,) = anomalies_in(spark, short | dict.fromkeys(range(5, 9), 22.0), "offered", median=10.0, sigma=0.5)
+    (before,), (after,) = (
+        detected_by(seen(spark, levels("offered", values, median=10.0, sigma=0.5)), "unusual_offers")
+        for values in (short, short | dict.fromkeys(range(5, 9), 22.0))
+    )
     assert before.fingerprint == after.fingerprint
     assert before.window_to < after.window_to
 

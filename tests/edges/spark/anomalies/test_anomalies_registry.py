@@ -16,7 +16,7 @@ from tarry.edges.spark.transforms.anomalies.context import DetectorContext
 from tarry.edges.spark.transforms.anomalies.findings import FINDINGS
 from tarry.edges.spark.transforms.anomalies.registry import Registry, detected, detector
 from tarry.edges.spark.transforms.anomalies.rules import LargePayload
-from tests.edges.spark.anomalies.anomaly_kit import Journal, detected_by, seen
+from tests.edges.spark.anomalies.anomaly_kit import Journal, Scene, detected_by, seen
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +34,7 @@ def paused(seen: DetectorContext) -> DataFrame:
 def test_a_users_function_finds_what_it_finds(spark: SparkSession) -> None:
     mine = BUILT_IN.with_detector(paused)
     journal = Journal().add("queue_paused", key=None).add("refused")
-    rows = detected(seen(spark, journal), mine.only("paused", "lock_stolen"))
+    rows = detected(seen(spark, Scene(journal)), mine.only("paused", "lock_stolen"))
     assert rows.schema.names == FINDINGS.names
     by_detector = {row.detector: row for row in rows.collect()}
     assert by_detector.keys() == {"paused", "lock_stolen"}
@@ -55,7 +55,7 @@ def test_a_detector_with_settings_is_given_them(spark: SparkSession) -> None:
         return paused.function(seen).withColumn("sentence", F.lit(settings.word))
 
     registry = Registry((worded,)).with_settings("worded", Words("stopped"))
-    (row,) = detected_by(seen(spark, Journal().add("queue_paused", key=None)), "worded", registry)
+    (row,) = detected_by(seen(spark, Scene(Journal().add("queue_paused", key=None))), "worded", registry)
     assert (row.sentence, row.detector_version, row.severity) == ("stopped", 3, "warning")
 
 
@@ -80,7 +80,7 @@ def test_an_unknown_detector_or_the_settings_of_another_are_refused() -> None:
 
 def test_severity_is_the_users_to_choose(spark: SparkSession) -> None:
     louder = RULES.with_severity("near_dlq", "critical")
-    (row,) = detected_by(seen(spark, Journal().add("nacked", attempt=4)), "near_dlq", louder)
+    (row,) = detected_by(seen(spark, Scene(Journal().add("nacked", attempt=4))), "near_dlq", louder)
     assert row.severity == "critical"
 
 
@@ -90,11 +90,11 @@ def test_a_detector_without_a_required_column_is_rejected(spark: SparkSession) -
         return seen.events.select("queue_id", "queue")
 
     with pytest.raises(ValueError, match="detector lazy returns no column window_from, window_to, sentence"):
-        lazy.find(seen(spark, Journal()))
+        lazy.find(seen(spark, Scene()))
 
 
 def test_quotes_in_names_do_not_break_out_of_the_evidence(spark: SparkSession) -> None:
-    (row,) = detected_by(seen(spark, Journal().add("refused", key="o'clock")), "lock_stolen")
+    (row,) = detected_by(seen(spark, Scene(Journal().add("refused", key="o'clock"))), "lock_stolen")
     assert row.evidence == "select * from tarry.journal where queue = 'orders' and key = 'o''clock' order by id"
 
 
@@ -103,7 +103,7 @@ def test_a_detector_of_kinds_that_did_not_occur_is_not_run(spark: SparkSession) 
     def never(seen: DetectorContext) -> DataFrame:
         raise AssertionError("nothing was buried")
 
-    what = seen(spark, Journal().add("refused"))
+    what = seen(spark, Scene(Journal().add("refused")))
     only_refused = replace(what, kinds=frozenset({"refused"}))
     assert [row.detector for row in detected(only_refused, RULES.with_detector(never)).collect()] == ["lock_stolen"]
     nothing = detected(only_refused, Registry((never,)))

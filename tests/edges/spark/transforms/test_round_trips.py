@@ -15,7 +15,7 @@ from tarry.edges.spark.transforms import consumers, facts, metrics
 from tarry.edges.spark.transforms import history as tracing
 from tarry.edges.spark.transforms.anomalies.builtin import BUILT_IN
 from tarry.edges.spark.transforms.anomalies.registry import detected
-from tests.edges.spark.anomalies.anomaly_kit import Journal, seen
+from tests.edges.spark.anomalies.anomaly_kit import Journal, Scene, seen
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,7 +48,7 @@ def calls(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Calls:
 
 
 def test_a_transformation_is_one_query(spark: SparkSession, calls: Calls) -> None:
-    events = seen(spark, Journal().add("offered")).events
+    events = seen(spark, Scene(Journal().add("offered"))).events
     sequence = tracing.sequenced(events)
     traced = tracing.traced(sequence)
     for transformation in (
@@ -63,5 +63,5 @@ def test_a_transformation_is_one_query(spark: SparkSession, calls: Calls) -> Non
 
 def test_a_detector_is_two_queries(spark: SparkSession, calls: Calls) -> None:
     """Its own, and the one that completes its rows; each argument of a query is four calls."""
-    what = seen(spark, Journal().add("offered"))
+    what = seen(spark, Scene(Journal().add("offered")))
     assert calls.of(lambda: detected(what, BUILT_IN)) <= 100 * len(BUILT_IN.names)
