@@ -28,7 +28,7 @@ from tarry.core.settings import QueueSettings, StoreSettings
 from tarry.storage.postgres._sync.runner import drive
 from tarry.storage.postgres.arrays import register_array_dumpers
 from tarry.storage.postgres.connections import KEYWORDS, configure
-from tarry.storage.postgres.dead_letters import statements as dead_statements
+from tarry.storage.postgres.dead_letters import role as dead_letters
 from tarry.storage.postgres.maintenance.role import PostgresMaintenance
 from tarry.storage.postgres.messages.live_heads import LiveHeads
 from tarry.storage.postgres.queues import statements as queue_statements
@@ -59,14 +59,14 @@ def job(where: DeadFilter = EVERY_LETTER) -> RedriveJob:
 
 
 STATEMENTS: dict[str, Callable[[], Statement[Any]]] = {
-    "list": lambda: dead_statements.dead_letters(QUEUE, EVERY_LETTER, 100),
-    "list a group": lambda: dead_statements.dead_letters(QUEUE, DeadFilter(fingerprint=GROUPS[0]), 100),
-    "show": lambda: dead_statements.dead_letters(QUEUE, DeadFilter(versions=(1000007,)), 1),
-    "count": lambda: dead_statements.count(QUEUE, EVERY_LETTER, 1_000),
-    "count a group": lambda: dead_statements.count(QUEUE, DeadFilter(fingerprint=GROUPS[0]), 1_000),
-    "groups": lambda: dead_statements.groups(QUEUE, 100, 1_000),
+    "list": lambda: dead_letters.dead_letters(QUEUE, EVERY_LETTER, 100),
+    "list a group": lambda: dead_letters.dead_letters(QUEUE, DeadFilter(fingerprint=GROUPS[0]), 100),
+    "show": lambda: dead_letters.dead_letters(QUEUE, DeadFilter(versions=(1000007,)), 1),
+    "count": lambda: dead_letters.count(QUEUE, EVERY_LETTER, 1_000),
+    "count a group": lambda: dead_letters.count(QUEUE, DeadFilter(fingerprint=GROUPS[0]), 1_000),
+    "groups": lambda: dead_letters.groups(QUEUE, 100, 1_000),
     "without fingerprint": lambda: bind("dead_letters/without_fingerprint", list, queue=None, limit=1_000, read=READ),
-    "walk": lambda: dead_statements.walk(job()),
+    "walk": lambda: dead_letters.walk(job()),
     "sweep": lambda: cast("Any", next(MAINTENANCE.sweep(QUEUE, limit=100).start(True))),
 }
 BOUNDS = {
@@ -88,7 +88,7 @@ class Scene:
         self.other.execute(_FILL, {"queue": QUEUE, "rows": ROWS, "groups": GROUPS})
         fill(self.other, held=0)
         self.other.execute("analyze tarry.dead_letter")  # as autovacuum does after so many rows
-        start = dead_statements.start(QUEUE, RedriveOptions(request=uuid4()), Counted(0), None)
+        start = dead_letters.start(QUEUE, RedriveOptions(request=uuid4()), Counted(0), None)
         drive(self.other, start.run())
 
     def close(self) -> None:

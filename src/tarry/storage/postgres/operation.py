@@ -12,6 +12,7 @@ import msgspec
 from tarry.core.clock import Clock
 from tarry.core.errors import UnknownQueue
 from tarry.core.limits import check_queue_name
+from tarry.core.maintenance.leadership import Leadership
 from tarry.core.missing_queues import warn_of_polled
 from tarry.core.operation import Operation
 from tarry.core.settings import QueueSettings, StoreSettings
@@ -123,3 +124,8 @@ def in_known_queue(make: Callable[[], Op[R]]) -> Op[R]:
         return (yield from make())
     except MissingQueue as missing:
         raise UnknownQueue(missing.name) from None
+
+
+def fenced(leadership: Leadership | None) -> dict[str, Any]:
+    """The parameters of the fencing check; without a leader it is skipped."""
+    return {"leader": leadership and leadership.name, "fence": leadership and leadership.fence}

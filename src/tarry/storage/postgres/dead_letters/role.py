@@ -6,16 +6,18 @@ step, so a process that stops in the middle blocks no other one, and repeats not
 
 import builtins
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from functools import partial
 from operator import attrgetter
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
 
-from tarry.core.dead_letters.fingerprints import READ, fingerprint
+from tarry.core.dead_letters.fingerprints import READ, fingerprint, pattern
 from tarry.core.dead_letters.redrive import (
     EVERY_LETTER,
     LOOK_AGAIN_FOR,
+    WALK,
     Canary,
     DeadFilter,
     DeadGroup,
@@ -28,14 +30,14 @@ from tarry.core.dead_letters.redrive import (
     judged,
     may_turn,
 )
-from tarry.core.errors import InvalidState, UnknownRedrive
+from tarry.core.errors import InvalidState, UnknownQueue, UnknownRedrive
 from tarry.core.maintenance.leadership import Leadership
-from tarry.core.messages.model import DeadLetter
+from tarry.core.messages.model import Counted, DeadLetter
 from tarry.storage.postgres.arrays import BigintArray, TextArray
-from tarry.storage.postgres.dead_letters import statements
-from tarry.storage.postgres.messages.statements import known_value, possible, storable
-from tarry.storage.postgres.operation import PostgresOperation, PostgresRole, in_known_queue, operation
+from tarry.storage.postgres.messages.statements import known, known_value, possible, storable
+from tarry.storage.postgres.operation import PostgresOperation, PostgresRole, fenced, in_known_queue, operation
 from tarry.storage.postgres.statement import Op, Row, Statement, bind, each, first, made, value
+from tarry.wire.base import same_fields
 
 R = TypeVar("R")
 
@@ -45,6 +47,9 @@ LABELS = 1_000
 """Fingerprints written by one statement."""
 _ROUNDS = 10
 """How often in a row a reader writes fingerprints. The rest is left to the sweeper, and to the next reader."""
+LOOKED_THROUGH = 10_000
+"""Dead letters that a listing may scan for one page."""
+MOST_GROUPS = 1_000
 
 
 class PostgresDeadLetters(PostgresRole):
@@ -52,21 +57,19 @@ class PostgresDeadLetters(PostgresRole):
     def list(
         self, queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 100, before: DeadPosition | None = None
     ) -> Op[builtins.list[DeadLetter[bytes]]]:
-        return self._labelled(queue, where, statements.dead_letters(queue, where, limit, before))
+        return self._labelled(queue, where, dead_letters(queue, where, limit, before))
 
     @operation()
     def groups(self, queue: str, *, limit: int = 100, cap: int = 10_000) -> Op[builtins.list[DeadGroup]]:
-        return self._labelled(queue, None, statements.groups(queue, limit, cap))
+        return self._labelled(queue, None, groups(queue, limit, cap))
 
     @operation()
     def count(self, queue: str, *, where: DeadFilter = EVERY_LETTER, limit: int = 10_000) -> Op[Matching]:
-        return self._labelled(queue, where, statements.count(queue, where, limit))
+        return self._labelled(queue, where, count(queue, where, limit))
 
     @operation(atomic=True)
     def discard(self, queue: str, *, where: DeadFilter = EVERY_LETTER) -> Op[int]:
-        discard = bind(
-            "dead_letters/discard", known_value(queue), queue=queue, now=self._now, **statements.filtered(where)
-        )
+        discard = bind("dead_letters/discard", known_value(queue), queue=queue, now=self._now, **filtered(where))
         return self._labelled(queue, where, discard)
 
     def _labelled(self, queue: str, where: DeadFilter | None, statement: Statement[R]) -> Op[R]:
@@ -86,32 +89,30 @@ class PostgresDeadLetters(PostgresRole):
             nonlocal chosen
             if chosen is None:  # once: a second try, after a lost reply, must not redrive others
                 chosen = yield from bind("dead_letters/redrivable", decode, **about).run()
-            picked = statements.version_array(chosen)
+            picked = version_array(chosen)
             return (yield from bind("dead_letters/redrive", decode, **about, versions=picked, now=self._now).run())
 
         return PostgresOperation(lambda own: in_known_queue(steps))
 
     @operation()
     def start_redrive(self, queue: str, options: RedriveOptions) -> Op[RedriveJob]:
-        count = statements.count(queue, options.where, MOST_COUNTED)
-        total = (yield from self._labelled(queue, options.where, count)).letters
-        yield from statements.start(queue, options, total, self._now).run()
-        return (yield from statements.jobs(request=options.request).run())[0]
+        counted = count(queue, options.where, MOST_COUNTED)
+        total = (yield from self._labelled(queue, options.where, counted)).letters
+        yield from start(queue, options, total, self._now).run()
+        return (yield from jobs(request=options.request).run())[0]
 
     def redrive_job(self, job: int) -> PostgresOperation[RedriveJob | None]:
-        return self._statement(lambda now: statements.job(job))
+        return self._statement(lambda now: job_of(job))
 
     def redrive_jobs(
         self, queue: str | None = None, *, limit: int = 100
     ) -> PostgresOperation[builtins.list[RedriveJob]]:
-        return self._statement(lambda now: statements.jobs(queue=queue, limit=limit))
+        return self._statement(lambda now: jobs(queue=queue, limit=limit))
 
     @operation()
     def turn_redrive(self, job: int, state: RedriveState, *, reason: str | None = None) -> Op[RedriveJob]:
-        turned = yield from statements.set_state(
-            job, from_states=may_turn(state), state=state, reason=reason, now=self._now
-        ).run()
-        current = yield from statements.job(job).run()
+        turned = yield from set_state(job, from_states=may_turn(state), state=state, reason=reason, now=self._now).run()
+        current = yield from job_of(job).run()
         if current is None:
             raise UnknownRedrive(job)
         if not turned and current.state is not state:
@@ -121,14 +122,12 @@ class PostgresDeadLetters(PostgresRole):
     @operation()
     def advance_redrive(self, job: int | None = None, *, leadership: Leadership | None = None) -> Op[RedriveJob | None]:
         now = self._now
-        due = yield from bind(
-            "dead_letters/redrive_due", first(statements.redrive_job), job=possible(job), now=now
-        ).run()
+        due = yield from bind("dead_letters/redrive_due", first(redrive_job), job=possible(job), now=now).run()
         if due is None:
             return None
         moved: int | None = 0
         change = partial(
-            statements.set_state,
+            set_state,
             due.id,
             from_states=(RedriveState.RUNNING,),
             step=due.step,
@@ -144,14 +143,14 @@ class PostgresDeadLetters(PostgresRole):
             rest_for = LOOK_AGAIN_FOR if verdict.state is None else timedelta(0)
             yield from change(state=verdict.state, phase=verdict.phase, reason=verdict.reason, rest_for=rest_for).run()
         else:
-            stretch = yield from statements.walk(due).run()
+            stretch = yield from walk(due).run()
             died_at, version = stretch.edge or (None, None)
             moved = yield from bind(  # None: another process has done the step
                 "dead_letters/redrive_step", first(attrgetter("redriven")), job=due.id, step=due.step,
                 versions=BigintArray(stretch.versions), ended=stretch.ended, edge_died_at=died_at, edge_version=version,
-                **statements.fenced(leadership), now=now,
+                **fenced(leadership), now=now,
             ).run()  # fmt: skip
-        current = yield from statements.job(due.id).run()
+        current = yield from job_of(due.id).run()
         return None if current is None else replace(current, moved=moved or 0)
 
     def next_redrive_in(self) -> PostgresOperation[timedelta | None]:
@@ -176,5 +175,137 @@ def label(queue: str | None, limit: int, leadership: Leadership | None, now: dat
     letters.sort()
     names = [fingerprint(letter.reason, letter.error) for letter in letters]
     versions = BigintArray([letter.version for letter in letters])
-    about = {"versions": versions, "fingerprints": TextArray(names), **statements.fenced(leadership), "now": now}
+    about = {"versions": versions, "fingerprints": TextArray(names), **fenced(leadership), "now": now}
     return (yield from bind("dead_letters/set_fingerprints", len, **about).run())
+
+
+def dead_letters(
+    queue: str, where: DeadFilter, limit: int, before: DeadPosition | None = None
+) -> Statement[list[DeadLetter[bytes]]]:
+    def decode(rows: list[Row]) -> list[DeadLetter[bytes]]:
+        return [DeadLetter(**row._asdict()) for row in known(queue, rows) if row.key is not None]
+
+    rows = storable(limit)
+    return bind(
+        "dead_letters/dead_letters",
+        decode,
+        queue=queue,
+        limit=rows,
+        walk=max(rows, LOOKED_THROUGH),
+        before_at=before and before.died_at,
+        before_version=before and before.version,
+        **filtered(where),
+    )
+
+
+def count(queue: str, where: DeadFilter, limit: int) -> Statement[Matching]:
+    """Counts among the first `limit` letters: a filter that matches few of very many gives a lower bound."""
+    limit = storable(limit)
+
+    def decode(rows: list[Row]) -> Matching:
+        row = known(queue, rows)[0]
+        return Matching(Counted(min(row.fitting, limit), capped=row.walked > limit), min(row.blocked, limit))
+
+    return bind("dead_letters/count", decode, queue=queue, walk=limit + 1, **filtered(where))
+
+
+def groups(queue: str, limit: int, cap: int) -> Statement[list[DeadGroup]]:
+    cap = storable(cap)
+
+    def decode(rows: list[Row]) -> list[DeadGroup]:
+        return [group(row) for row in known(queue, rows) if row.fingerprint is not None]
+
+    def group(row: Row) -> DeadGroup:
+        count = Counted.up_to(cap, row.count)
+        types = tuple(sorted(row.types or ()))
+        return DeadGroup(**row._asdict() | {"pattern": pattern(row.error), "count": count, "types": types})
+
+    return bind("dead_letters/groups", decode, queue=queue, limit=storable(limit), most=MOST_GROUPS, cap=cap + 1)
+
+
+def start(queue: str, options: RedriveOptions, total: Counted, now: datetime | None) -> Statement[None]:
+    def decode(rows: list[Row]) -> None:
+        if known(queue, rows)[0].target is None and options.target is not None:
+            raise UnknownQueue(options.target)
+
+    return bind(
+        "dead_letters/redrive_start",
+        decode,
+        queue=queue,
+        total=total.n,
+        total_capped=total.capped,
+        now=now,
+        **same_fields(options, RedriveOptions, "where"),
+        **filtered(options.where),
+    )
+
+
+def jobs(*, request: UUID | None = None, queue: str | None = None, limit: int = 1) -> Statement[list[RedriveJob]]:
+    limit = storable(limit)
+    return bind("dead_letters/redrive_jobs", each(redrive_job), job=None, request=request, queue=queue, limit=limit)
+
+
+def job_of(job: int) -> Statement[RedriveJob | None]:
+    return bind("dead_letters/redrive_jobs", first(redrive_job), job=possible(job), request=None, queue=None, limit=1)
+
+
+class Stretch(NamedTuple):
+    """The letters of one step of a job, its new cursor, and whether that is the end."""
+
+    versions: list[int]
+    edge: tuple[datetime, int] | None
+    ended: bool
+
+
+def walk(job: RedriveJob) -> Statement[Stretch]:
+    n = job.at_once
+
+    def decode(rows: list[Row]) -> Stretch:
+        fitting = [row for row in rows if row.fits]
+        is_full = len(fitting) > n
+        last = fitting[n - 1] if is_full else rows[-1] if rows else None
+        edge = None if last is None else (last.died_at, last.version)
+        return Stretch([row.version for row in fitting[:n]], edge, ended=not is_full and len(rows) < WALK)
+
+    return bind("dead_letters/redrive_walk", decode, job=job.id, walk=WALK)
+
+
+def set_state(
+    job: int,
+    *,
+    from_states: Sequence[RedriveState],
+    now: datetime | None,
+    state: RedriveState | None = None,
+    phase: RedrivePhase | None = None,
+    reason: str | None = None,
+    step: int | None = None,
+    rest_for: timedelta = timedelta(0),
+    lifts_stop: bool = False,
+    leadership: Leadership | None = None,
+) -> Statement[bool]:
+    return bind(
+        "dead_letters/redrive_set_state", bool, job=possible(job), state=state, phase=phase, reason=reason, step=step,
+        rest_for=rest_for.total_seconds(), from_states=TextArray([s.value for s in from_states]), now=now,
+        lifts_stop=lifts_stop,
+        **fenced(leadership),
+    )  # fmt: skip
+
+
+def filtered(where: DeadFilter) -> dict[str, Any]:
+    return asdict(where) | {"versions": None if where.versions is None else version_array(where.versions)}
+
+
+def version_array(versions: Sequence[int]) -> BigintArray:
+    return BigintArray([possible(version) or 0 for version in versions])
+
+
+def redrive_job(row: Row) -> RedriveJob:
+    columns = row._asdict()
+    del columns["total_capped"]
+    where: dict[str, Any] = {name: columns.pop(name) for name in EVERY_LETTER.__slots__}
+    where["versions"] = None if row.versions is None else tuple(row.versions)
+    decoded = {
+        "state": RedriveState(row.state), "phase": RedrivePhase(row.phase), "total": Counted(row.total, row.total_capped),
+        "canaries": tuple(row.canaries), "canary_keys": tuple(row.canary_keys),
+    }  # fmt: skip
+    return RedriveJob(where=DeadFilter(**where), **columns | decoded)

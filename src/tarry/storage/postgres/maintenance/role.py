@@ -18,11 +18,10 @@ from tarry.core.maintenance.sweeping import (
 )
 from tarry.core.settings import StoreSettings
 from tarry.storage.postgres.arrays import TextArray
-from tarry.storage.postgres.dead_letters.statements import fenced
 from tarry.storage.postgres.journal.pruning import prune
 from tarry.storage.postgres.messages.live_heads import LiveHeads, ScanKey
 from tarry.storage.postgres.messages.statements import ScanPosition, starting_at, storable
-from tarry.storage.postgres.operation import PostgresOperation, PostgresRole, operation
+from tarry.storage.postgres.operation import PostgresOperation, PostgresRole, fenced, operation
 from tarry.storage.postgres.queues.statements import remove_leftovers
 from tarry.storage.postgres.statement import Op, Row, Statement, bind, each, first, made, only_row, value
 

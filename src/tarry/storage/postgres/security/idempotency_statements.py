@@ -12,9 +12,9 @@ from tarry.core.messages.model import Draft
 from tarry.core.messages.outcomes import Outcome
 from tarry.core.security.idempotency import IdempotencyKey, StoredResponse
 from tarry.storage.postgres.arrays import ByteaArray, SmallintArray, TextArray
-from tarry.storage.postgres.dead_letters.statements import fenced
 from tarry.storage.postgres.messages import operations as ops
 from tarry.storage.postgres.messages.statements import storable
+from tarry.storage.postgres.operation import fenced
 from tarry.storage.postgres.statement import Op, Row, Statement, bind, sql, value
 
 Recalled = dict[int, StoredResponse | None]
