@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -12,19 +11,17 @@ import pytest
 from tarry.core.security.idempotency import IdempotencyKey, StoredResponse
 from tarry.storage.postgres.arrays import register_array_dumpers
 from tarry.storage.postgres.connections import KEYWORDS, configure
-from tarry.storage.postgres.security import idempotency_statements
-from tarry.storage.postgres.statement import Statement
+from tarry.storage.postgres.security import role as security
+from tarry.storage.postgres.statement import Statement, bind
 from tests.kit.servers import Server
 from tests.plans.explaining import Plan, fresh, kept, prepare, undone
 
 ROWS = 50_000
 REQUESTS = [IdempotencyKey("", f"k{number}", b"x" * 32) for number in range(10)]
 STATEMENTS: dict[str, Callable[[], Statement[Any]]] = {
-    "find": lambda: idempotency_statements.find(REQUESTS),
-    "store": lambda: idempotency_statements.store(
-        [(IdempotencyKey("", "new", b"x" * 32), StoredResponse(201, b"{}"))], None
-    ),
-    "expire": lambda: idempotency_statements.expire(timedelta(0), 10, None, None),
+    "find": lambda: security.find(REQUESTS),
+    "store": lambda: security.store([(IdempotencyKey("", "new", b"x" * 32), StoredResponse(201, b"{}"))], None),
+    "expire": lambda: bind("security/idempotency_expire", older_than=0.0, limit=10, leader=None, fence=None, now=None),
 }
 
 

@@ -12,8 +12,8 @@ import tarry
 from tarry.core.journal.events import EventKind
 from tarry.core.journal.positions import Position
 from tarry.storage.postgres.connections import configure
+from tarry.storage.postgres.journal import role as journal_role
 from tarry.storage.postgres.journal import statements as journal_statements
-from tarry.storage.postgres.journal import tail
 from tarry.storage.postgres.statement import Statement, bind, sql
 
 EVENTS = 20_000
@@ -67,7 +67,7 @@ def test_a_look_at_what_is_new_does_not_walk_a_long_journal(journal: Journal) ->
     def window() -> Statement[Any]:
         position = Position.parse(journal.app.store.run(journal.app.store.journal.tail(None)).position)
         assert position is not None
-        return tail._window(position.edge, None, 1_000, 20_000)
+        return journal_role._window(position.edge, None, 1_000, 20_000)
 
     journal.touched(window())
     journal.fill()
@@ -80,7 +80,7 @@ def test_a_look_at_what_is_new_does_not_walk_back_to_an_old_transaction(journal:
     def window() -> Statement[Any]:
         position = Position.parse(journal.app.store.run(journal.app.store.journal.tail(None)).position)
         assert position is not None
-        return tail._window(position.edge, None, 1_000, 20_000)
+        return journal_role._window(position.edge, None, 1_000, 20_000)
 
     journal.touched(window())
     with psycopg.connect(database) as old:

@@ -12,7 +12,8 @@ import pytest
 from tarry.core.cron.model import Reason, ScheduleChange, ScheduleSpec, ScheduleState, TickChange, Verdict
 from tarry.core.cron.schedule_types import Periodic
 from tarry.storage.postgres.arrays import register_array_dumpers
-from tarry.storage.postgres.cron import statements as cron_statements
+from tarry.storage.postgres.cron import role as cron
+from tarry.storage.postgres.statement import bind
 from tests.kit.servers import Servers
 from tests.plans.explaining import fresh, undone
 
@@ -40,7 +41,7 @@ def ledger(servers: Servers) -> Iterator[psycopg.Connection[Any]]:
 
 
 def test_where_nothing_is_old_nothing_is_looked_at(ledger: psycopg.Connection[Any]) -> None:
-    plan = fresh(ledger, cron_statements.forget(SINCE, 10_000), run=True)
+    plan = fresh(ledger, bind("cron/forget", before=SINCE, limit=10_000), run=True)
     assert "tick_over" in plan.ways("tick")
     assert plan.rows("tick") == 0
     assert plan.buffers < 20
@@ -48,7 +49,7 @@ def test_where_nothing_is_old_nothing_is_looked_at(ledger: psycopg.Connection[An
 
 def test_only_what_is_forgotten_is_looked_at(ledger: psycopg.Connection[Any]) -> None:
     with undone(ledger):
-        plan = fresh(ledger, cron_statements.forget(SINCE + TICKS // 2 * MINUTE, 200), run=True)
+        plan = fresh(ledger, bind("cron/forget", before=SINCE + TICKS // 2 * MINUTE, limit=200), run=True)
     assert plan.ways("tick") == {"tick_over", "Tid Scan"}
     assert plan.rows("tick") <= 2 * 200  # found, and removed
 
@@ -62,7 +63,7 @@ def test_taking_back_what_was_forgotten_goes_by_the_tick(ledger: psycopg.Connect
         ledger.execute(
             "insert into tarry.tick_forgotten select 'p' || i, 'h', 'infinity' from generate_series(0, 99) i"
         )
-        plan = fresh(ledger, cron_statements.remove_forgotten(ticks), run=True)
+        plan = fresh(ledger, cron.remove_forgotten(ticks), run=True)
     assert plan.ways("tick") == {"tick_once"}
     assert plan.rows("tick") == 50
 
@@ -73,7 +74,7 @@ def test_the_check_reads_other_configurations_by_the_tick(ledger: psycopg.Connec
         ledger.execute("delete from pg_statistic where starelid = 'tarry.tick'::regclass")
     decided = [(_change(f"p{n % 100}"), _tick(SINCE + n * MINUTE)) for n in range(50)]
     with undone(ledger):
-        plan = fresh(ledger, cron_statements.enter_ticks(decided, {f"p{n}": f"p{n}" for n in range(100)}), run=True)
+        plan = fresh(ledger, cron.enter_ticks(decided, {f"p{n}": f"p{n}" for n in range(100)}), run=True)
     assert plan.ways("tick") == {"tick_once"}
     assert plan.rows("tick") <= 50
 

@@ -15,7 +15,7 @@ from tarry.core.errors import LockTimeout
 from tarry.core.messages.model import Draft
 from tarry.core.messages.outcomes import Outcome
 from tarry.core.security.idempotency import IdempotencyKey, StoredResponse
-from tarry.storage.postgres.security import idempotency_statements
+from tarry.storage.postgres.security import role as security
 from tests.kit.backends import POSTGRES, Backend, new_name, where_the_messages_are
 from tests.kit.clocks import WatchedClock
 from tests.kit.steps import EMPTY, HOUR, SECOND, TIMEOUT_S, numbers, take
@@ -169,13 +169,13 @@ def test_requests_of_many_tasks_share_a_commit_each_with_its_response(
     queue.offer("before", 1)
     store: Any = app.store
     flushes: list[int] = []
-    together = idempotency_statements.offer_idempotent
+    together = security.offer_idempotent
 
     def counted(name: str, items: Any, now: Any, **options: Any) -> Any:
         flushes.append(len(items))
         return together(name, items, now, **options)
 
-    monkeypatch.setattr(idempotency_statements, "offer_idempotent", counted)
+    monkeypatch.setattr(security, "offer_idempotent", counted)
     twice, used = idempotency_key(), idempotency_key("used")
 
     async def send() -> list[StoredResponse | None]:

@@ -3,33 +3,51 @@
 Changes of schedules take one transaction each, or one for many. Compare-and-set: a concurrent writer loses and retries.
 """
 
+import json
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from datetime import datetime, timedelta
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any, cast
 
-from tarry.core.cron.model import DueCount, ScheduleChange, ScheduleState, TickChange, TickRecord
+from tarry.core.cron.model import (
+    DueCount,
+    Policy,
+    Reason,
+    ScheduleChange,
+    ScheduleSpec,
+    ScheduleState,
+    TickChange,
+    TickRecord,
+    Verdict,
+)
+from tarry.core.cron.schedule_types import stored_schedule
 from tarry.core.errors import InvalidState
 from tarry.core.messages.model import Draft
 from tarry.core.messages.outcomes import Outcome
-from tarry.storage.postgres.arrays import TextArray
-from tarry.storage.postgres.cron import statements
-from tarry.storage.postgres.cron.statements import Ledgers, Tick
+from tarry.storage.postgres.arrays import BigintArray, BooleanArray, IntArray, TextArray, TimestampArray
 from tarry.storage.postgres.messages import operations as message_ops
 from tarry.storage.postgres.messages.statements import reserve, storable
 from tarry.storage.postgres.operation import PostgresOperation, PostgresRole
-from tarry.storage.postgres.statement import Op, each, made, value
+from tarry.storage.postgres.statement import Op, Row, Statement, bind, each, made, value
 
 FORGET_AT_ONCE = 10_000
+Ledgers = dict[str, str]
+"""Schedules that a statement has changed, and the names of their ledgers."""
+Tick = tuple[str, str, datetime]
+"""Name of a ledger, hash and tick: what entries are compared by."""
 Offer = Callable[[str, Sequence[Draft]], Op[list[Outcome]]]
 """Offers to a queue, which is created if it is missing and the settings allow it."""
 
 
 class PostgresCron(PostgresRole):
     def schedules(self, name: str | None = None) -> PostgresOperation[list[ScheduleState]]:
-        return self._sql("cron/schedules", each(statements.state), name=name)
+        return self._sql("cron/schedules", each(_state), name=name)
 
     def due(self, owned: Sequence[str], *, limit: int = 1000) -> PostgresOperation[list[ScheduleState]]:
-        return self._sql("cron/due", each(statements.state), owned=TextArray(owned), limit=limit)
+        return self._sql("cron/due", each(_state), owned=TextArray(owned), limit=limit)
 
     def next_wake_in(self, owned: Sequence[str]) -> PostgresOperation[timedelta | None]:
         return self._sql("cron/next_wake", value, owned=TextArray(owned))
@@ -53,13 +71,13 @@ class PostgresCron(PostgresRole):
         self, name: str, *, since: datetime | None = None, until: datetime | None = None, limit: int = 100
     ) -> PostgresOperation[list[TickRecord]]:
         rows = {"name": name, "since": since, "until": until, "limit": storable(limit)}
-        return self._sql("cron/ticks", each(statements.record), **rows)
+        return self._sql("cron/ticks", each(record), **rows)
 
     def waiting_ticks(self, name: str) -> PostgresOperation[list[TickRecord]]:
-        return self._sql("cron/undelivered", each(statements.record), name=name)
+        return self._sql("cron/undelivered", each(record), name=name)
 
     def forget_ticks(self, before: datetime) -> PostgresOperation[int]:
-        return self._statement(lambda now: statements.forget(before, FORGET_AT_ONCE))
+        return self._sql("cron/forget", value, before=before, limit=FORGET_AT_ONCE)
 
     def due_counts(self, since: datetime, until: datetime, every: timedelta) -> PostgresOperation[list[DueCount]]:
         span = {"since": since, "until": until, "every": every.total_seconds()}
@@ -72,7 +90,9 @@ def _apply(changes: Sequence[ScheduleChange], offer: Offer, now: datetime | None
     for, and not applied."""
     nothing = [False] * len(changes)
     if together and (len(changes) > 1 or any(change.moves_only for change in changes)):
-        revisions = yield from statements.lock([change.name for change in changes]).run()
+        names = TextArray([change.name for change in changes])
+        locked = yield from bind("cron/lock", list[Row], names=names).run()
+        revisions = {row.name: row.revision for row in locked}
         if any(revisions.get(change.name) != change.expected for change in changes):
             return nothing
     ledgers = yield from _store(changes)
@@ -83,7 +103,7 @@ def _apply(changes: Sequence[ScheduleChange], offer: Offer, now: datetime | None
         raise InvalidState("another process installed one of these schedules at the same moment", hint="try again")
     stored = [change for change in changes if change.name in ledgers]
     if any(change.withdraw for change in stored):
-        yield from statements.withdraw(stored, ledgers, now).run()
+        yield from _withdraw(stored, ledgers, now).run()
     decided = [(change, tick_change) for change in stored for tick_change in change.ticks]
     if decided:
         entered = yield from _enter(decided, ledgers)
@@ -99,31 +119,104 @@ def _apply(changes: Sequence[ScheduleChange], offer: Offer, now: datetime | None
 
 def _store(changes: Sequence[ScheduleChange]) -> Op[Ledgers]:
     """Store the new states of schedules that are still at the expected revision; returns their ledgers."""
-    moves = [change for change in changes if change.moves_only]
-    installs = [change for change in changes if not change.moves_only and change.after is not None]
+    moves = [(change, change.after) for change in changes if change.moves_only and change.after is not None]
+    installs = [(change, change.after) for change in changes if not change.moves_only and change.after is not None]
     removals = [change for change in changes if not change.moves_only and change.after is None]
     ledgers: Ledgers = {}
     if moves:
-        ledgers |= yield from statements.advance(moves).run()
-    if installs and (installed := (yield from statements.store(installs).run())):
-        ledgers |= yield from statements.adopt_ledger(installed).run()
+        moved = {
+            "cursors": TimestampArray([after.cursor_at for _, after in moves]),
+            "wakes": TimestampArray([after.wake_at for _, after in moves]),
+            "decided": TimestampArray([after.decided_at for _, after in moves]),
+        }
+        ledgers |= yield from bind("cron/advance", _ledgers, **_expected([move for move, _ in moves]), **moved).run()
+    if installs:
+        rows = json.dumps([_row(after) for _, after in installs], default=_as_text)
+        expected = {change.name: change.expected for change, _ in installs if change.expected is not None}
+        store = bind("cron/store", each(attrgetter("name")), rows=rows, expected=json.dumps(expected))
+        if installed := (yield from store.run()):
+            ledgers |= yield from bind("cron/adopt_ledger", _ledgers, names=TextArray(installed)).run()
     if removals:
-        ledgers |= yield from statements.remove(removals).run()
+        ledgers |= yield from bind("cron/remove", _ledgers, **_expected(removals)).run()
     return ledgers
+
+
+def _expected(changes: Sequence[ScheduleChange]) -> dict[str, Any]:
+    return {
+        "names": TextArray([change.name for change in changes]),
+        "expected": BigintArray([change.expected or 0 for change in changes]),
+    }
+
+
+def _ledgers(rows: list[Row]) -> Ledgers:
+    return {row.name: row.ledger for row in rows}
+
+
+def _withdraw(changes: Sequence[ScheduleChange], ledgers: Ledgers, now: datetime | None) -> Statement[int]:
+    withdrawals = [
+        (change.name, *withdrawal, change.decided_at) for change in changes for withdrawal in change.withdraw
+    ]
+    return bind(
+        "cron/withdraw",
+        len,
+        names=TextArray([name for name, *_ in withdrawals]),
+        ledgers=TextArray([ledgers[name] for name, *_ in withdrawals]),
+        hashes=TextArray([config_hash for _, config_hash, *_ in withdrawals]),
+        ticks=TimestampArray([tick for _, _, tick, _, _ in withdrawals]),
+        reasons=TextArray([reason for _, _, _, reason, _ in withdrawals]),
+        decided=TimestampArray([at for *_, at in withdrawals]),
+        now=now,
+    )
 
 
 def _enter(decided: Sequence[tuple[ScheduleChange, TickChange]], ledgers: Ledgers) -> Op[set[Tick]]:
     """The ticks that the ledger accepted. Of those that have come, some may have been deleted from it; ticks ahead cost no
     second statement."""
-    entered = yield from statements.enter_ticks(decided, ledgers).run()
+    entered = yield from enter_ticks(decided, ledgers).run()
     past = {
         (ledgers[change.name], tick_change.hash, tick_change.tick): change.by_instant(tick_change)
         for change, tick_change in decided
         if tick_change.draft and tick_change.tick <= change.decided_at
     }
     doubtful = {tick: by_instant for tick, by_instant in past.items() if entered.get(tick)}
-    forgotten = (yield from statements.remove_forgotten(doubtful).run()) if doubtful else set[Tick]()
+    forgotten = (yield from remove_forgotten(doubtful).run()) if doubtful else set[Tick]()
     return entered.keys() - forgotten
+
+
+def enter_ticks(decided: Sequence[tuple[ScheduleChange, TickChange]], ledgers: Ledgers) -> Statement[dict[Tick, bool]]:
+    """The ticks that were entered, and whether each was new to the ledger."""
+    params = {
+        "ledgers": TextArray([ledgers[change.name] for change, _ in decided]),
+        "hashes": TextArray([tick.hash for _, tick in decided]),
+        "ticks": TimestampArray([tick.tick for _, tick in decided]),
+        "untils": TimestampArray([tick.until for _, tick in decided]),
+        "counts": IntArray([tick.count for _, tick in decided]),
+        "verdicts": TextArray([tick.verdict for _, tick in decided]),
+        "reasons": TextArray([tick.reason for _, tick in decided]),
+        "decided": TimestampArray([change.decided_at for change, _ in decided]),
+        "due_ats": TimestampArray([None if tick.draft is None else tick.draft.due_at for _, tick in decided]),
+        "by_instant": BooleanArray([change.by_instant(tick) for change, tick in decided]),
+    }
+    return bind("cron/enter_ticks", lambda rows: {_tick(row): row.is_new for row in rows}, **params)
+
+
+def remove_forgotten(doubtful: Mapping[Tick, bool]) -> Statement[set[Tick]]:
+    """`doubtful`: ticks, and whether each counts by its instant."""
+    ledgers, ticks = _columns(doubtful)
+    by_instant = BooleanArray(list(doubtful.values()))
+    return bind(
+        "cron/remove_forgotten", lambda rows: {*map(_tick, rows)}, ledgers=ledgers, **ticks, by_instant=by_instant
+    )
+
+
+def _columns(ticks: Iterable[Tick]) -> tuple[TextArray, dict[str, Any]]:
+    """Names of ledgers; hashes and ticks."""
+    ledgers, hashes, instants = zip(*ticks, strict=True)
+    return TextArray(ledgers), {"hashes": TextArray(hashes), "ticks": TimestampArray(instants)}
+
+
+def _tick(row: Row) -> Tick:
+    return row.ledger, row.hash, row.tick
 
 
 def _offer(queue: str, planned: Sequence[tuple[str, Tick, Draft]], offer: Offer, now: datetime | None) -> Op[None]:
@@ -135,4 +228,52 @@ def _offer(queue: str, planned: Sequence[tuple[str, Tick, Draft]], offer: Offer,
         if outcome is Outcome.CREATED
     ]
     if created:
-        yield from statements.link_messages(queue, created, now).run()
+        names, keys = TextArray([name for name, _, _ in created]), TextArray([key for _, _, key in created])
+        ledgers, ticks = _columns(tick for _, tick, _ in created)
+        about = {"queue": queue, "names": names, "ledgers": ledgers, "keys": keys, "now": now}
+        yield from bind("cron/link_messages", value, **about, **ticks).run()
+
+
+_SCHEDULE = ("kind", "text", "zone")
+_POLICY = tuple(field.name for field in fields(Policy))
+_SPEC = ("name", "queue", "payload", "content_type", "priority", "type", "source")
+_STATE = ("generation", "cursor_at", "wake_at", "decided_at", "installed_at", "paused_at", "paused_reason")
+_STATE_READ = ("revision", "last_live", "forgotten_until", "ledger")
+"""Columns that the database decides."""
+
+
+def _row(state: ScheduleState) -> dict[str, Any]:
+    spec = state.spec
+    sources = ((spec, ("hash", *_SPEC)), (spec.schedule, _SCHEDULE), (spec.policy, _POLICY), (state, _STATE))
+    return {name: getattr(source, name) for source, names in sources for name in names}
+
+
+def _as_text(value: object) -> str:
+    """A value that JSON has not, as PostgreSQL reads it."""
+    match value:
+        case bytes():
+            return "\\x" + value.hex()
+        case timedelta():
+            return f"{value // timedelta(microseconds=1)} microseconds"
+        case _:
+            return cast("datetime", value).isoformat()
+
+
+def _state(row: Row) -> ScheduleState:
+    def columns(names: Iterable[str]) -> dict[str, Any]:
+        return {name: getattr(row, name) for name in names}
+
+    schedule = stored_schedule(row.kind, row.text, row.zone, row.hash)
+    policy = _policy(tuple(columns(_POLICY).items()))
+    spec = ScheduleSpec(schedule=schedule, policy=policy, **columns(_SPEC))
+    return ScheduleState(spec=spec, **columns(_STATE + _STATE_READ))
+
+
+@lru_cache(maxsize=256)
+def _policy(columns: tuple[tuple[str, Any], ...]) -> Policy:
+    """Most schedules have the same one, and it checks its values: half of the time to read a schedule."""
+    return Policy(**dict(columns))
+
+
+def record(row: Row) -> TickRecord:
+    return TickRecord(**row._asdict() | {"verdict": Verdict(row.verdict), "reason": Reason(row.reason)})

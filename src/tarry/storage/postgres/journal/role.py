@@ -1,10 +1,18 @@
-"""`JournalRole` on PostgreSQL."""
+"""`JournalRole` on PostgreSQL. Tailing reads windows between snapshots, one statement each."""
 
-from tarry.core.journal.events import Event
-from tarry.core.journal.positions import EventPage
-from tarry.storage.postgres.journal import statements, tail
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tarry.core.journal.events import KINDS, Event
+from tarry.core.journal.positions import EventPage, GapReason, Position
+from tarry.core.journal.snapshots import Mark, Point, SnapshotBound
+from tarry.storage.postgres.journal import bounds
+from tarry.storage.postgres.journal.statements import event, prefer_bitmap_scans, timeline
+from tarry.storage.postgres.messages.statements import storable
 from tarry.storage.postgres.operation import PostgresOperation, PostgresRole, in_known_queue
-from tarry.storage.postgres.statement import Op
+from tarry.storage.postgres.statement import Op, Row, Statement, sql
+
+_FIRST = Mark(0, 0)
 
 
 class PostgresJournal(PostgresRole):
@@ -13,12 +21,108 @@ class PostgresJournal(PostgresRole):
     ) -> PostgresOperation[list[Event]]:
         def steps(own: bool) -> Op[list[Event]]:  # noqa: FBT001
             if own:
-                yield from statements.prefer_bitmap_scans().run()  # until the end of the transaction, which is ours
-            return (yield from statements.timeline(queue, key, limit, before).run())
+                yield from prefer_bitmap_scans().run()  # until the end of the transaction, which is ours
+            return (yield from timeline(queue, key, limit, before).run())
 
         return PostgresOperation(lambda own: in_known_queue(lambda: steps(own)), atomic=True)
 
     def tail(
         self, after: str | None, *, until: str | None = None, limit: int = 1_000, most: int = 20_000
     ) -> PostgresOperation[EventPage]:
-        return PostgresOperation(lambda own: tail.tail(after, until, limit, most), atomic=True)
+        return PostgresOperation(lambda own: _tail(after, until, limit, most), atomic=True)
+
+
+class _Window(NamedTuple):
+    """One window, or the first `limit` events of the rest of it."""
+
+    bounds: Row
+    """The columns about the window itself: `until`, `journal`, and what prevents reading it."""
+    events: tuple[tuple[Mark, Event | None], ...]
+    """None: of a kind that a newer version has written, during a rolling deploy. Skipped."""
+
+
+def _tail(after: str | None, until: str | None, limit: int, most: int) -> Op[EventPage]:
+    """In a transaction of its own."""
+    if after is None:
+        return EventPage(position=(yield from _head()))
+    position, end = Position.parse(after), None if until is None else Position.parse(until)
+    if position is None or (until is not None and (end is None or end.edge.mark is not None)):
+        return (yield from _gap(GapReason.UNKNOWN))
+    edge = position.edge
+    # In the middle of a window, the rest of it comes first: it is closed, so it can be read at any time.
+    closed = edge.closed if edge.mark is not None else None if end is None else end.edge
+    yield from prefer_bitmap_scans().run()
+    window, events = yield from _window(edge, closed, max(1, limit), most).run()
+    if window.is_standby:
+        yield from bounds.on_primary()
+    if window.journal != position.journal:
+        return (yield from _gap(GapReason.UNKNOWN))
+    if window.is_lost:
+        return (yield from _after_failover(position))
+    if window.is_ahead:
+        return (yield from _gap(GapReason.UNKNOWN))
+    if window.is_pruned:
+        return (yield from _gap(GapReason.PRUNED))
+    if window.is_too_far:
+        return (yield from _gap(GapReason.TOO_FAR))
+    if not events and edge.mark is None:
+        # The old position is as good as a new one, and need not be on disk.
+        return EventPage(position=after)
+    point = None if closed is None else closed.point
+    if point is None:
+        # Taken after the window was read, so it lies behind everything in it.
+        point = (yield from bounds.edge().run())[1].point
+    return _page(position, window.until, events, point, limit=max(1, limit))
+
+
+def _page(
+    position: Position, until: str, window: Sequence[tuple[Mark, Event | None]], point: Point | None, *, limit: int
+) -> EventPage:
+    edge = position.edge
+    since = edge.base or edge.snapshot
+
+    def at(mark: Mark) -> str:
+        return str(Position(position.journal, SnapshotBound(until, since, mark, point)))
+
+    events = tuple((at(mark), event) for mark, event in window if event is not None)
+    if len(window) == limit:
+        return EventPage(events=events, position=at(window[-1][0]), complete=False)
+    reached = str(Position(position.journal, SnapshotBound(until, point=point)))
+    return EventPage(events=events, position=reached, complete=edge.mark is None)
+
+
+def _gap(gap: GapReason) -> Op[EventPage]:
+    return EventPage(position=(yield from _head()), gap=gap)
+
+
+def _after_failover(position: Position) -> Op[EventPage]:
+    """Everything that is new since the failover lies after the newest point of the old timeline that this server has."""
+    edge = yield from bounds.rejoin(position.edge.point).run()
+    if edge is None:
+        return (yield from _gap(GapReason.FAILOVER))
+    return EventPage(position=str(Position(position.journal, edge)), complete=False, gap=GapReason.FAILOVER)
+
+
+def _head() -> Op[str]:
+    return str(Position(*(yield from bounds.head())))
+
+
+def _window(edge: SnapshotBound, until: SnapshotBound | None, limit: int, most: int) -> Statement[_Window]:
+    since, after = edge.base or edge.snapshot, edge.mark or _FIRST
+    params = {
+        "since": since,
+        "until": None if until is None else until.snapshot,
+        "known": edge.snapshot,
+        **bounds.evidence(edge),
+        **bounds.unseen(since, after.xid),
+        "after_xid": after.xid,
+        "after_id": after.id,
+        "limit": storable(limit),
+        "most": storable(most),
+    }
+    return Statement(sql("journal/tail"), params, _decoded)
+
+
+def _decoded(rows: list[Row]) -> _Window:
+    events = ((Mark(row.xid, row.id), event(row) if row.kind in KINDS else None) for row in rows if row.id is not None)
+    return _Window(rows[0], tuple(events))

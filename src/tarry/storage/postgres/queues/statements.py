@@ -9,7 +9,7 @@ from tarry.core.journal.events import JournalLevel
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.storage.postgres.messages.statements import retry_numbers, retry_of
 from tarry.storage.postgres.statement import Row, Statement, bind, first, value, value_or_none
-from tarry.wire.base import data_of
+from tarry.wire.base import data_of, same_fields
 
 LEFTOVERS = 5_000
 """Messages of a deleted queue that one statement removes."""
@@ -50,13 +50,6 @@ def known_info(name: str) -> Callable[[list[Row]], QueueInfo]:
 
 
 def info_of(row: Row) -> QueueInfo:
-    settings = QueueSettings(
-        lease_for=row.lease_for, max_attempts=row.max_attempts, retry=retry_of(row.retry),
-        journal=JournalLevel(row.journal), retention_for=row.retention_for, target_lag_for=row.target_lag_for,
-        max_depth=row.max_depth, description=row.description,
-        handler_max_attempts=row.handler_max_attempts,
-    )  # fmt: skip
-    return QueueInfo(
-        name=row.name, settings=settings, created_at=row.created_at, updated_at=row.updated_at,
-        paused_at=row.paused_at, paused_reason=row.paused_reason,
-    )  # fmt: skip
+    own: dict[str, Any] = {"retry": retry_of(row.retry), "journal": JournalLevel(row.journal)}
+    settings = QueueSettings(**same_fields(row, QueueSettings) | own)
+    return QueueInfo(**same_fields(row, QueueInfo), settings=settings)

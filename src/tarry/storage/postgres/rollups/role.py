@@ -22,7 +22,7 @@ from tarry.core.rollups.model import (
     TimeBucket,
 )
 from tarry.storage.postgres.arrays import TextArray
-from tarry.storage.postgres.cron.statements import record
+from tarry.storage.postgres.cron.role import record
 from tarry.storage.postgres.journal.bounds import unseen
 from tarry.storage.postgres.journal.statements import prefer_bitmap_scans
 from tarry.storage.postgres.messages.statements import possible, storable

@@ -1,13 +1,15 @@
-"""`SecurityRole` on PostgreSQL."""
+"""`SecurityRole` on PostgreSQL: API keys, the audit log, and stored responses of requests with an idempotency key."""
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from typing import Any
+from functools import cache
+from typing import Any, LiteralString, NamedTuple
 
 from tarry.core.clock import Clock
-from tarry.core.errors import InvalidState
+from tarry.core.errors import InvalidState, LockTimeout
 from tarry.core.maintenance.leadership import Leadership
 from tarry.core.messages.model import Draft
 from tarry.core.messages.outcomes import Outcome
@@ -15,16 +17,23 @@ from tarry.core.security.api_keys import Action, ApiKey
 from tarry.core.security.audit import AUDITS_SEARCHED, Audited, AuditEntry
 from tarry.core.security.idempotency import IdempotencyKey, StoredResponse
 from tarry.core.settings import StoreSettings
-from tarry.storage.postgres.arrays import TextArray
-from tarry.storage.postgres.messages import operations as message_ops
+from tarry.storage.postgres.arrays import ByteaArray, SmallintArray, TextArray
+from tarry.storage.postgres.messages import operations as ops
 from tarry.storage.postgres.messages.depth import DepthBudget
 from tarry.storage.postgres.messages.statements import MissingQueue, seconds, storable
-from tarry.storage.postgres.operation import GroupItem, PostgresOperation, PostgresRole
-from tarry.storage.postgres.security import idempotency_statements
-from tarry.storage.postgres.security.idempotency_statements import IdempotentOffer
-from tarry.storage.postgres.statement import Op, Row, each, first, made, no_result, value
+from tarry.storage.postgres.operation import GroupItem, PostgresOperation, PostgresRole, fenced
+from tarry.storage.postgres.statement import Op, Row, Statement, bind, each, first, made, no_result, sql, value
 
 _MOST_ID = 2**63 - 1
+_OUTCOMES = (Outcome.CREATED, Outcome.UPDATED, Outcome.IGNORED)
+Recalled = dict[int, StoredResponse | None]
+"""By index. None: the key was used for another request. An index that is missing has no response yet."""
+
+
+class IdempotentOffer(NamedTuple):
+    draft: Draft
+    request: IdempotencyKey
+    show: Callable[[Outcome], StoredResponse]
 
 
 class PostgresSecurity(PostgresRole):
@@ -86,19 +95,17 @@ class PostgresSecurity(PostgresRole):
             def start(own: bool) -> Op[list[StoredResponse | None]]:  # noqa: FBT001
                 # Most requests are sent once: responses are looked up only after a try that failed, perhaps because they
                 # exist. That takes several statements.
-                make = idempotency_statements.offer_idempotent if operation.atomic else idempotency_statements.offer_new
+                make = offer_idempotent if operation.atomic else offer_new
                 operation.atomic = True
                 drafts = [item.draft for item in items]
-                fits = message_ops.fits(queue, drafts, self._budget)
+                fits = ops.fits(queue, drafts, self._budget)
                 try:
                     return (yield from make(queue, items, self._now, fits=fits))
                 except MissingQueue:
                     pass  # or it has a limit
 
                 def offer(now: datetime | None) -> Op[list[StoredResponse | None]]:
-                    return message_ops.counted_first(
-                        queue, drafts, self._budget, lambda: make(queue, items, now, fits=True)
-                    )
+                    return ops.counted_first(queue, drafts, self._budget, lambda: make(queue, items, now, fits=True))
 
                 return (yield from self._creating(queue, own, offer, list))
 
@@ -111,16 +118,18 @@ class PostgresSecurity(PostgresRole):
         item = GroupItem("offer_idempotent", queue, offer, draft.key, draft.key, batch)
         return PostgresOperation(first, atomic=True, group_item=item)
 
-    def recall(self, request: IdempotencyKey) -> PostgresOperation[idempotency_statements.Recalled]:
-        return self._statement(lambda now: idempotency_statements.find([request]))
+    def recall(self, request: IdempotencyKey) -> PostgresOperation[Recalled]:
+        return self._statement(lambda now: find([request]))
 
     def keep(self, request: IdempotencyKey, response: StoredResponse) -> PostgresOperation[None]:
-        return self._statement(lambda now: idempotency_statements.store([(request, response)], now))
+        return self._statement(lambda now: store([(request, response)], now))
 
     def forget_responses(
         self, older_than: timedelta, *, limit: int = 1000, leadership: Leadership | None = None
     ) -> PostgresOperation[int]:
-        return self._statement(lambda now: idempotency_statements.expire(older_than, limit, leadership, now))
+        older_than_s = older_than.total_seconds()
+        about = {"older_than": older_than_s, "limit": storable(limit), **fenced(leadership)}
+        return self._sql("security/idempotency_expire", value, **about)
 
 
 def _json(detail: Mapping[str, Any] | None) -> str | None:
@@ -129,3 +138,97 @@ def _json(detail: Mapping[str, Any] | None) -> str | None:
 
 def _key(row: Row) -> ApiKey:
     return ApiKey(**row._asdict() | {"actions": frozenset(map(Action, row.actions)), "queues": tuple(row.queues)})
+
+
+def find(requests: Sequence[IdempotencyKey]) -> Statement[Recalled]:
+    def decode(rows: list[Row]) -> Recalled:
+        recalled: Recalled = {}
+        for row in rows:
+            if row.place is not None:
+                same = requests[int(row.place) - 1].fingerprint == row.fingerprint
+                recalled[row.place - 1] = StoredResponse(row.status, row.body, replayed=True) if same else None
+        return recalled
+
+    callers, keys = TextArray([r.caller for r in requests]), TextArray([r.key for r in requests])
+    return bind("security/idempotency_find", decode, callers=callers, keys=keys)
+
+
+def store(responses: Sequence[tuple[IdempotencyKey, StoredResponse]], now: datetime | None) -> Statement[None]:
+    def decode(rows: list[Row]) -> None:
+        if value(rows) < len(responses):
+            raise LockTimeout("the same request was being executed at the same time", hint="retry the request")
+
+    return bind("security/idempotency_store", decode, **_response_params(responses), now=now)
+
+
+def _response_params(responses: Sequence[tuple[IdempotencyKey, StoredResponse]]) -> dict[str, Any]:
+    return {
+        "callers": TextArray([request.caller for request, _ in responses]),
+        "request_keys": TextArray([request.key for request, _ in responses]),
+        "fingerprints": ByteaArray([request.fingerprint for request, _ in responses]),
+        "statuses": SmallintArray([response.status for _, response in responses]),
+        "bodies": ByteaArray([response.body for _, response in responses]),
+    }
+
+
+def offer_new(
+    queue: str, items: Sequence[IdempotentOffer], now: datetime | None, *, fits: bool
+) -> Op[list[StoredResponse | None]]:
+    """Offer and store the responses in one statement, which fails if a request has a response already or is sent twice
+    (`errors.translated`). Each key of a message once, and fewer than are copied.
+
+    The outcome of a new key is known before the offer; otherwise the statement selects among the responses."""
+    all_fresh = all(item.draft.fresh for item in items)
+    outcomes = _OUTCOMES[:1] if all_fresh else _OUTCOMES
+    shown = [{outcome: item.show(outcome) for outcome in outcomes} for item in items]
+    steps = ops.offer_many(queue, [item.draft for item in items], now, fits=fits)
+    offer: Any = next(steps)
+    params = {
+        **offer.params,
+        **_response_params([(item.request, r) for item, of in zip(items, shown, strict=True) for r in of.values()]),
+    }
+    if not all_fresh:
+        params["messages"] = TextArray([item.draft.key for item in items for _ in outcomes])
+        params["outcomes"] = TextArray([outcome.value for _ in items for outcome in outcomes])
+    rows = yield Statement(_keeping_responses(offer.sql, all_fresh), params, offer.decode)
+    try:
+        steps.send(rows)
+    except StopIteration as done:
+        return [of[outcome] for of, outcome in zip(shown, done.value, strict=True)]
+    raise AssertionError("an offer of one statement has a second one")
+
+
+@cache
+def _keeping_responses(offer: LiteralString, all_fresh: bool) -> LiteralString:  # noqa: FBT001
+    """The text of an offer with one step more, before the `select` that is not inside of a step."""
+    kept = sql("security/_idempotency_kept" if all_fresh else "security/_idempotency_kept:outcomes")
+    depth = 0
+    for part in re.finditer(r"[()]|\bselect\b", offer):
+        depth += {"(": 1, ")": -1}.get(part[0], 0)
+        if part[0] == "select" and depth == 0:
+            return f"{offer[: part.start()]}{kept} {offer[part.start() :]}"
+    raise AssertionError("an offer returns its outcomes")
+
+
+def offer_idempotent(
+    queue: str, items: Sequence[IdempotentOffer], now: datetime | None, *, fits: bool
+) -> Op[list[StoredResponse | None]]:
+    """In one transaction: the stored responses, or else the offers and their responses. Each key of a message once."""
+    responses: Recalled = yield from find([item.request for item in items]).run()
+    first: dict[tuple[str, str], int] = {}
+    for index, item in enumerate(items):
+        if index not in responses:
+            first.setdefault((item.request.caller, item.request.key), index)
+    if first:
+        new = list(first.values())
+        drafts = [items[index].draft for index in new]
+        outcomes = yield from ops.offer_many(queue, drafts, now, fits=fits)
+        shown = [items[index].show(outcome) for index, outcome in zip(new, outcomes, strict=True)]
+        yield from store([(items[index].request, a) for index, a in zip(new, shown, strict=True)], now).run()
+        responses |= dict(zip(new, shown, strict=True))
+    for index, item in enumerate(items):
+        if index not in responses:  # repeated in this batch
+            same = items[twin := first[item.request.caller, item.request.key]].request == item.request
+            response = responses[twin]
+            responses[index] = response._replace(replayed=True) if same and response is not None else None
+    return [responses[index] for index in range(len(items))]
