@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -31,6 +32,7 @@ SLOWEST = 1 / 86_400
 MOST_CANARIES = 1_000
 LEAST_JUDGED = 10
 """Messages that a job redrives before their share of failures can stop it."""
+_FINGERPRINT = re.compile(f"[0-9a-f]{{{LENGTH}}}")
 
 
 class Where(TypedDict, total=False):
@@ -372,15 +374,9 @@ def judged(canaries: Sequence[Canary]) -> CanaryVerdict:
 def check_fingerprint(fingerprint: object) -> str | None:
     if fingerprint is None:
         return None
-    if (
-        not isinstance(fingerprint, str)
-        or len(fingerprint) != LENGTH
-        or not set(fingerprint) <= set("0123456789abcdef")
-    ):
-        raise InvalidInput(
-            f"a fingerprint has {LENGTH} of the characters 0-9 and a-f, not {fingerprint!r:.120}",
-            hint="see: tarry dlq groups",
-        )
+    if not isinstance(fingerprint, str) or not _FINGERPRINT.fullmatch(fingerprint):
+        wrong = f"a fingerprint has {LENGTH} of the characters 0-9 and a-f, not {fingerprint!r:.120}"
+        raise InvalidInput(wrong, hint="see: tarry dlq groups")
     return fingerprint
 
 

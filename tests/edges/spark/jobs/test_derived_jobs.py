@@ -22,8 +22,7 @@ from tarry.edges.spark.lake import rounds, tables
 from tarry.edges.spark.lake.lake import FILE, Lake
 from tarry.edges.spark.lake.tables import LakeTable
 from tarry.storage.postgres.analytics.archive.manifest import PostgresManifest
-from tarry.storage.postgres.analytics.rounds.store import PostgresRounds
-from tarry.storage.postgres.analytics.store import PipelineAnalytics
+from tarry.storage.postgres.analytics.store import PipelineAnalytics, PostgresRounds
 from tests.edges.spark import recount as recounting
 from tests.edges.spark import workload
 from tests.edges.spark.journal_frames import journal

@@ -22,8 +22,7 @@ from tarry.core.analytics.port import AnalyticsQuery
 from tarry.core.analytics.rounds import QueueLevel, Round
 from tarry.core.errors import InvalidInput, InvalidState, UnknownQueue
 from tarry.storage.postgres.analytics.database import Database
-from tarry.storage.postgres.analytics.rounds.store import PostgresRounds
-from tarry.storage.postgres.analytics.store import PipelineAnalytics
+from tarry.storage.postgres.analytics.store import PipelineAnalytics, PostgresRounds
 from tarry.testing import MutableClock
 
 START = datetime(2024, 1, 1, tzinfo=UTC)

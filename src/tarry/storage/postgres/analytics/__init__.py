@@ -12,22 +12,20 @@ from typing import TYPE_CHECKING, Any
 from tarry.storage.postgres.analytics.database import Database
 
 if TYPE_CHECKING:
-    from tarry.storage.postgres.analytics.anomalies.store import PostgresAnomalies
     from tarry.storage.postgres.analytics.archive.manifest import PostgresManifest
     from tarry.storage.postgres.analytics.retention.store import PostgresRetention
-    from tarry.storage.postgres.analytics.rounds.store import PostgresRounds
     from tarry.storage.postgres.analytics.sink.bulk_offer import PostgresSink
-    from tarry.storage.postgres.analytics.store import PipelineAnalytics
+    from tarry.storage.postgres.analytics.store import PipelineAnalytics, PostgresAnomalies, PostgresRounds
     from tarry.storage.postgres.analytics.windows.live_tables import PostgresLiveTables
     from tarry.storage.postgres.analytics.windows.reader import PostgresWindows
 
 _ROLES = {
     "analytics": ("store", "PipelineAnalytics"),
-    "anomalies": ("anomalies.store", "PostgresAnomalies"),
+    "anomalies": ("store", "PostgresAnomalies"),
     "live_tables": ("windows.live_tables", "PostgresLiveTables"),
     "manifest": ("archive.manifest", "PostgresManifest"),
     "retention": ("retention.store", "PostgresRetention"),
-    "rounds": ("rounds.store", "PostgresRounds"),
+    "rounds": ("store", "PostgresRounds"),
     "sink": ("sink.bulk_offer", "PostgresSink"),
     "windows": ("windows.reader", "PostgresWindows"),
 }

@@ -1,17 +1,26 @@
 """Results of the pipeline in PostgreSQL: written by its jobs, read by the broker, the command line and reports."""
 
-from collections.abc import Callable, Iterable, Mapping
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Final, LiteralString, TypeVar, cast
+from typing import Any, Final, LiteralString, TypeVar, cast
 
+from tarry.core.analytics.anomalies import Anomaly, ContinuableAnomaly, Published, Severity
 from tarry.core.analytics.manifest import QueueNames
 from tarry.core.analytics.metrics import CurrentQueue, ForecastSpan, MetricSpan, Outlook, Planned, Table
+from tarry.core.analytics.port import AnalyticsQuery
+from tarry.core.analytics.rounds import QueueLevel, Round
+from tarry.core.errors import InvalidState
+from tarry.core.journal.events import EventKind
 from tarry.storage.postgres.analytics import operations
 from tarry.storage.postgres.analytics.database import Role
-from tarry.storage.postgres.statement import Row, each, made, value
+from tarry.storage.postgres.statement import Row, each, made, value, value_or_none
 
 R = TypeVar("R")
+Rows = Sequence[tuple[Any, ...]]
 
 CHUNK = 5_000
 """Rows per statement and transaction."""
@@ -39,7 +48,7 @@ class PipelineAnalytics(Role):
 
     def forecast_minutes(self, queue: str | None, *, limit: int = 10_080) -> list[Row]:
         """The first future minutes with load or backlog, within the limit."""
-        return self._rows(queue, "analytics/forecast_minutes", _same, {"limit": operations.limited(limit)})
+        return self._rows(queue, "analytics/forecast_minutes", lambda row: row, {"limit": operations.limited(limit)})
 
     def forecast_spans(self, queue: str | None, step: timedelta | None) -> list[ForecastSpan]:
         """Like `metric_spans`."""
@@ -75,10 +84,6 @@ class PipelineAnalytics(Role):
         return self._database.query(lambda: operations.rows_of(queue, verb, decode, params))
 
 
-def _same(row: Row) -> Row:
-    return row
-
-
 def _outlook(rows: list[Row]) -> Outlook:
     standings: dict[int, CurrentQueue] = {}
     planned: list[Planned] = []
@@ -98,3 +103,120 @@ def _outlook(rows: list[Row]) -> Outlook:
         if not is_due:
             planned.append(Planned(row.queue_id, row.minute, messages, row.retries))
     return Outlook(tuple(standings.values()), tuple(planned))
+
+
+class PostgresAnomalies(Role):
+    """Anomalies: published by the pipeline; read and acknowledged by users. Mutes: `AnalyticsRole`."""
+
+    def publish(
+        self, rows: Iterable[str], *, detectors: Sequence[str], since: datetime, until: datetime, run_id: int
+    ) -> Published:
+        """Store what these detectors found between two instants, as JSON objects, in one transaction.
+
+        Existing anomalies keep their id and acknowledgement. Muted ones are not raised.
+        """
+        (published,) = self._database.fetch(
+            "analytics/anomalies/publish",
+            each(made(Published)),
+            rows=f"[{','.join(rows)}]",
+            detectors=list(detectors),
+            since=since,
+            until=until,
+            run_id=run_id,
+        )
+        return published
+
+    def continuable(
+        self, *, detectors: Sequence[str], since: datetime, frames_from: datetime
+    ) -> Sequence[ContinuableAnomaly]:
+        """Published anomalies of these detectors that began before `since` and lasted until `frames_from` or longer."""
+        params = {"detectors": [*detectors], "since": since, "frames_from": frames_from}
+        return self._database.fetch("analytics/anomalies/continuable", each(made(ContinuableAnomaly)), **params)
+
+    def raised(self, *, detectors: Sequence[str], since: datetime) -> Rows:
+        """Anomalies that these detectors have raised, by queue and hour since 1970: (detector, queue id, hour, number)."""
+        return self._database.fetch("analytics/anomalies/raised", each(tuple), detectors=[*detectors], since=since)
+
+    def queues(self) -> Rows:
+        """The properties of all queues, including deleted ones, that detectors need and events do not contain."""
+        return self._database.fetch("analytics/anomalies/queues", each(tuple))
+
+    def list(
+        self,
+        *,
+        queue: str | None = None,
+        detector: str | None = None,
+        severity: Severity | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        acknowledged: bool | None = None,
+        limit: int | None = 100,
+    ) -> list[Anomaly]:
+        """Latest first."""
+        query = AnalyticsQuery(queue=queue, since=since, until=until, limit=limit)
+        return self._database.query(
+            lambda: operations.anomalies(query, detector=detector, severity=severity, acknowledged=acknowledged)
+        ).rows
+
+    def acknowledge(
+        self, ids: Sequence[int], *, by: str | None = None, note: str | None = None, is_false_positive: bool = False
+    ) -> int:
+        """Acknowledge anomalies, or mark them as false positives; returns how many were not so before."""
+        return self._database.query(
+            lambda: operations.acknowledge_all(ids, by, note, is_false_positive=is_false_positive)
+        )
+
+
+class PostgresRounds(Role):
+    """Of each lake: the last completed round, the planned one, and the levels of queues after the completed one."""
+
+    def head(self, lake: str) -> Round | None:
+        """The last completed round."""
+        return self._rounds(lake)[0]
+
+    def planned(self, lake: str) -> Round | None:
+        """The round that a run has planned and not completed."""
+        return self._rounds(lake)[1]
+
+    def plan(self, planned: Round) -> None:
+        self._database.write("analytics/rounds/plan", **asdict(planned))
+
+    def finish(self, planned: Round, levels: Sequence[QueueLevel]) -> None:
+        """Complete a round and set the levels of these queues, in one transaction. Raises if another run has done it."""
+        columns = {
+            "queue_ids": [level.queue_id for level in levels],
+            "depths": [level.depth for level in levels],
+            "deads": [level.dead for level in levels],
+        }
+        number = self._database.write(
+            "analytics/rounds/finish", value_or_none, lake=planned.lake, number=planned.number, **columns
+        )
+        if number is None:
+            raise InvalidState(
+                f"another run has completed round {planned.number} of the lake {planned.lake} meanwhile; nothing is lost, "
+                "and it continues from there",
+                hint="run one pipeline at a time on a lake",
+            )
+
+    def levels(self, lake: str) -> list[QueueLevel]:
+        return self._database.fetch("analytics/rounds/levels", each(made(QueueLevel)), lake=lake)
+
+    def unknown_kinds(self) -> list[str]:
+        """Kinds of events that only a newer version of Tarry writes."""
+        known = [kind.value for kind in EventKind]
+        return [row.kind for row in self._database.fetch("analytics/rounds/unknown_kinds", list[Row], known=known)]
+
+    def forget(self, lake: str) -> None:
+        """Let the next round begin with the first event: it replaces the derived tables."""
+        self._database.write("analytics/rounds/forget", lake=lake)
+
+    def _rounds(self, lake: str) -> tuple[Round | None, Round | None]:
+        def decode(rows: list[Row]) -> tuple[Round | None, Round | None]:
+            by_state: dict[bool, Round] = {}
+            for row in rows:
+                values = row._asdict()
+                is_done: bool = values.pop("is_done")
+                by_state[is_done] = Round(**values)
+            return by_state.get(True), by_state.get(False)
+
+        return self._database.fetch("analytics/rounds/rounds", decode, lake=lake)
