@@ -60,12 +60,9 @@ class StartRedriveRequest(Request):
 
     def core(self, started_by: str) -> redrive.RedriveOptions:
         return redrive.RedriveOptions(
+            **same_fields(self, redrive.RedriveOptions, "after", "jitter", "started_by", "request"),
             where=DeadFilter.of(cast("Where", same_fields(self, DeadFilter))),
-            rate=self.rate,
-            canary=self.canary,
             jitter=self.jitter or timedelta(0),
-            stop_above=self.stop_above,
-            target=self.target,
             after=self.after or timedelta(0),
             started_by=started_by,
             request=self.request or uuid4(),

@@ -239,11 +239,9 @@ class ScheduleChangeRequest(Request, kw_only=True):
     @classmethod
     def of(cls, change: model.ScheduleChange) -> Self:
         after = change.after
-        return cls(
-            name=change.name,
-            expected=change.expected,
+        return cls.of_core(
+            change,
             after=after and AfterRequest.of(after, moves_only=change.moves_only),
-            decided_at=change.decided_at,
             ticks=[] if after is None else [TickRequest.of(tick, after.spec) for tick in change.ticks],
             withdraw=[Withdrawn(hash, tick, reason.value) for hash, tick, reason in change.withdraw],
         )
@@ -270,10 +268,8 @@ class ScheduleChangeRequest(Request, kw_only=True):
         if len(set(single)) < len(single):
             raise InvalidInput("a tick is decided once, and one occurs twice")
         return model.ScheduleChange(
-            name=self.name,
-            expected=self.expected,
+            **same_fields(self, model.ScheduleChange, "after", "withdraw", "ticks"),
             after=self._after(state, spec, is_plan=is_plan),
-            decided_at=self.decided_at,
             withdraw=tuple((tick.hash, tick.tick, model.Reason(tick.reason)) for tick in self.withdraw),
             ticks=ticks,
             moves_only=self.after is not None and self.installed is None,

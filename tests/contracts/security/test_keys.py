@@ -30,7 +30,7 @@ class TestKeys:
         issued = app.keys.create("shop", ["produce"], ["orders", "mail-*"])
         text = KeyText.parse(issued.text)
         assert text is not None
-        (stored,) = app.store.run(app.store.security.find_keys([text.id, "0" * 12]))
+        (stored,) = app.store.run(app.store.security.keys([text.id, "0" * 12]))
         assert stored == issued.key
         assert (stored.name, stored.actions, stored.queues) == ("shop", {Action.PRODUCE}, ("orders", "mail-*"))
         assert (stored.created_at, stored.expires_at, stored.revoked_at) == (START, None, None)
@@ -40,11 +40,11 @@ class TestKeys:
 
     def test_keys_are_found_together(self, app: App) -> None:
         ids = [app.keys.create(name, ["produce"]).key.id for name in "abc"]
-        assert {key.id for key in app.store.run(app.store.security.find_keys([ids[2], "0" * 12, ids[0]]))} == {
+        assert {key.id for key in app.store.run(app.store.security.keys([ids[2], "0" * 12, ids[0]]))} == {
             ids[0],
             ids[2],
         }
-        assert app.store.run(app.store.security.find_keys([])) == []
+        assert app.store.run(app.store.security.keys([])) == []
 
     def test_nothing_that_is_stored_or_shown_is_the_secret(self, app: App) -> None:
         issued = app.keys.create("shop", ["read"])
@@ -56,9 +56,9 @@ class TestKeys:
         text = KeyText.parse(issued.text)
         assert text is not None
         clock.advance(HOUR - timedelta(microseconds=1))
-        assert text.proves(app.store.run(app.store.security.find_keys([text.id]))[0])
+        assert text.proves(app.store.run(app.store.security.keys([text.id]))[0])
         clock.advance(timedelta(microseconds=1))
-        assert not text.proves(app.store.run(app.store.security.find_keys([text.id]))[0])
+        assert not text.proves(app.store.run(app.store.security.keys([text.id]))[0])
 
     def test_keys_end_at_their_bound_at_the_latest(self, app: App) -> None:
         made = [

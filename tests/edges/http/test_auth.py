@@ -31,9 +31,8 @@ class Held(AsyncMemoryStore):
         self.reached = asyncio.Event()
         self.go_on = asyncio.Event()
         self.away = False
-        for path in ("security.keys", "security.find_keys"):
-            call = call_of(self, path)
-            replace_call(self, path, lambda *args, call=call: self._held(call(*args)))
+        call = call_of(self, "security.keys")
+        replace_call(self, "security.keys", lambda *args: self._held(call(*args)))
 
     async def _held(self, lookup: Any) -> Any:
         self.lookups += 1

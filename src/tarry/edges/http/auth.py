@@ -254,7 +254,7 @@ class Authenticator:
         if before is not None:
             await asyncio.wait({before})
         self._next_ids, changed = None, self._changed
-        keys = {key.id: key for key in await self._store.run(self._store.security.find_keys(sorted(ids)))}
+        keys = {key.id: key for key in await self._store.run(self._store.security.keys(sorted(ids)))}
         if changed is self._changed:
             until = time.monotonic() + self._settings.keys_cached_for.total_seconds()
             for id in ids:

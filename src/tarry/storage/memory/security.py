@@ -41,16 +41,9 @@ class MemorySecurity(MemoryRole):
         return self._keys[key.id].current(now)
 
     @locked
-    def find_keys(self, ids: Sequence[str]) -> list[ApiKey]:
-        return [key for key in self._all_keys() if key.id in set(ids)]
-
-    @locked
-    def keys(self) -> list[ApiKey]:
-        return self._all_keys()
-
-    def _all_keys(self) -> list[ApiKey]:
-        keys = sorted(self._keys.values(), key=lambda key: (key.created_at, key.id))
-        return [key.current(self._now) for key in keys]
+    def keys(self, ids: Sequence[str] | None = None) -> list[ApiKey]:
+        chosen = (key for key in self._keys.values() if ids is None or key.id in ids)
+        return [key.current(self._now) for key in sorted(chosen, key=lambda key: (key.created_at, key.id))]
 
     @locked
     def revoke_key(self, id: str) -> ApiKey | None:

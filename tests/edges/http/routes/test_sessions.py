@@ -143,7 +143,7 @@ def test_an_anonymous_broker_needs_no_session(call: Caller) -> None:
 
 def test_a_session_is_for_one_key(behind: AsyncApp, http_loop: Loop, key: Make) -> None:
     first, other = http_loop.run(
-        behind.store.run(behind.store.security.find_keys([key("read").split("_")[1] for _ in range(2)]))
+        behind.store.run(behind.store.security.keys([key("read").split("_")[1] for _ in range(2)]))
     )
     now = http_loop.run(behind.store.run(behind.store.queues.now()))
     session = Session.of(first, now + timedelta(minutes=1))

@@ -43,7 +43,7 @@ def _pruned(day: Row) -> Op[PrunedDay]:
     expected: int | None = None
     edges: list[SnapshotBound] = []
     if day.has_lake:
-        account = yield from bind("journal/unarchived", only_row, day=day.day, **_span(day.day)).run()
+        account = yield from bind("journal/unarchived", only_row, day=day.day, **day_span(day.day)).run()
         if account.lakes:
             return PrunedDay(day.day, why=f"not archived in full in {', '.join(account.lakes)}: tarry pipeline archive")
         expected, edges = account.rows, [head.edge for head in (yield from lakes().run())]
@@ -54,7 +54,7 @@ def _pruned(day: Row) -> Op[PrunedDay]:
 
 
 def is_rolled_up(day: date) -> Statement[bool]:
-    return bind("journal/is_rolled_up", value, **_span(day))
+    return bind("journal/is_rolled_up", value, **day_span(day))
 
 
 def lakes() -> Statement[list[LakeHead]]:
@@ -66,12 +66,7 @@ def lakes() -> Statement[list[LakeHead]]:
 
 def drop_overflow(day: date, edges: Sequence[SnapshotBound]) -> Op[int]:
     """Delete rows of a day without a partition that lie before all of these edges, in chunks."""
-    params = {
-        "day": day,
-        **_span(day),
-        **edge_params(edges),
-        "limit": _OVERFLOW_ROWS,
-    }
+    params = {"day": day, **day_span(day), **edge_params(edges), "limit": _OVERFLOW_ROWS}
     total = 0
     while True:
         deleted = yield from bind("analytics/retention/drop_overflow", value, **params).run()
@@ -89,6 +84,6 @@ def edge_params(edges: Sequence[SnapshotBound]) -> dict[str, Any]:
     }
 
 
-def _span(day: date) -> dict[str, Any]:
+def day_span(day: date) -> dict[str, Any]:
     from_at = datetime.combine(day, time(), UTC)
     return {"from_at": from_at, "to_at": from_at + timedelta(days=1)}

@@ -59,11 +59,8 @@ class PostgresSecurity(PostgresRole):
             expires_by=key.expires_at,
         )
 
-    def find_keys(self, ids: Sequence[str]) -> PostgresOperation[list[ApiKey]]:
-        return self._sql("security/keys", each(_key), ids=list(ids))
-
-    def keys(self) -> PostgresOperation[list[ApiKey]]:
-        return self._sql("security/keys", each(_key), ids=None)
+    def keys(self, ids: Sequence[str] | None = None) -> PostgresOperation[list[ApiKey]]:
+        return self._sql("security/keys", each(_key), ids=None if ids is None else list(ids))
 
     def revoke_key(self, id: str) -> PostgresOperation[ApiKey | None]:
         return self._sql("security/key_revoke", first(_key), id=id)

@@ -40,15 +40,8 @@ class RedisSecurity(RedisRole):
         return stored.current(now)
 
     @operation
-    def find_keys(self, ids: Sequence[str]) -> Op[list[ApiKey]]:
-        return (yield from self._keys(list(ids)))
-
-    @operation
-    def keys(self) -> Op[list[ApiKey]]:
-        return (yield from self._keys(None))
-
-    def _keys(self, ids: list[str] | None) -> Op[list[ApiKey]]:
-        now, rows = yield from self._registry("security/keys", ids=ids)
+    def keys(self, ids: Sequence[str] | None = None) -> Op[list[ApiKey]]:
+        now, rows = yield from self._registry("security/keys", ids=None if ids is None else list(ids))
         keys = [_key(row).current(instant(now)) for row in rows]
         return sorted(keys, key=lambda key: (key.created_at, key.id))
 

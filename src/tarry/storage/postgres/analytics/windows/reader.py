@@ -1,7 +1,7 @@
 """Reading the journal between two snapshots. Nothing here keeps a snapshot open for longer than one statement."""
 
 from collections.abc import Iterator
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date
 from typing import Any
 
 from tarry.core.analytics.manifest import OtherCluster
@@ -22,6 +22,7 @@ from tarry.storage.postgres._sync.runner import drive
 from tarry.storage.postgres.analytics.database import Role
 from tarry.storage.postgres.analytics.windows import arrow, scans
 from tarry.storage.postgres.journal import bounds as journal_edges
+from tarry.storage.postgres.journal.pruning import day_span
 from tarry.storage.postgres.statement import Op, Row, bind, each, made, only_row, value
 
 _FIRST_SEARCH = 1_000
@@ -119,11 +120,9 @@ class PostgresWindows(Role):
 
     def day_digest(self, edge: SnapshotBound, day: date) -> tuple[Digest, int]:
         """Digest of a day's events at or before the edge, and the number of rows after it."""
-        from_at = datetime.combine(day, time(), UTC)
         mark = edge.mark or _FIRST
         before = {"snapshot": edge.snapshot, "base": edge.base, "xid": mark.xid, "id": mark.id}
-        span = {"from_at": from_at, "to_at": from_at + timedelta(days=1)}
-        row = self._database.fetch("analytics/windows/day_digest", only_row, **before, **span)
+        row = self._database.fetch("analytics/windows/day_digest", only_row, **before, **day_span(day))
         return Digest(row.rows, int(row.checksum)), row.later_rows
 
 
