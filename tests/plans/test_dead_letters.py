@@ -88,7 +88,7 @@ class Scene:
         self.other.execute(_FILL, {"queue": QUEUE, "rows": ROWS, "groups": GROUPS})
         fill(self.other, held=0)
         self.other.execute("analyze tarry.dead_letter")  # as autovacuum does after so many rows
-        start = dead_letters.start(QUEUE, RedriveOptions(request=uuid4()), Counted(0), None)
+        start = dead_letters.begin_redrive(QUEUE, RedriveOptions(request=uuid4()), Counted(0), None)
         drive(self.other, start.run())
 
     def close(self) -> None:

@@ -19,8 +19,10 @@ from tests.plans.explaining import Plan, fresh, kept, prepare, undone
 ROWS = 50_000
 REQUESTS = [IdempotencyKey("", f"k{number}", b"x" * 32) for number in range(10)]
 STATEMENTS: dict[str, Callable[[], Statement[Any]]] = {
-    "find": lambda: security.find(REQUESTS),
-    "store": lambda: security.store([(IdempotencyKey("", "new", b"x" * 32), StoredResponse(201, b"{}"))], None),
+    "find": lambda: security.find_responses(REQUESTS),
+    "store": lambda: security.store_responses(
+        [(IdempotencyKey("", "new", b"x" * 32), StoredResponse(201, b"{}"))], None
+    ),
     "expire": lambda: bind("security/idempotency_expire", older_than=0.0, limit=10, leader=None, fence=None, now=None),
 }
 

@@ -69,14 +69,14 @@ class PostgresDeadLetters(PostgresRole):
 
     @operation(atomic=True)
     def discard(self, queue: str, *, where: DeadFilter = EVERY_LETTER) -> Op[int]:
-        discard = bind("dead_letters/discard", known_value(queue), queue=queue, now=self._now, **filtered(where))
+        discard = bind("dead_letters/discard", known_value(queue), queue=queue, now=self._now, **_filtered(where))
         return self._labelled(queue, where, discard)
 
     def _labelled(self, queue: str, where: DeadFilter | None, statement: Statement[R]) -> Op[R]:
         """A statement that needs the fingerprints of the queue's dead letters: for a group of them, or (None) for all."""
         if where is None or where.fingerprint is not None:
             for _ in range(_ROUNDS):
-                if (yield from label(queue, LABELS, None, self._now)) < LABELS:
+                if (yield from _label(queue, LABELS, None, self._now)) < LABELS:
                     break
         return (yield from statement.run())
 
@@ -89,7 +89,7 @@ class PostgresDeadLetters(PostgresRole):
             nonlocal chosen
             if chosen is None:  # once: a second try, after a lost reply, must not redrive others
                 chosen = yield from bind("dead_letters/redrivable", decode, **about).run()
-            picked = version_array(chosen)
+            picked = _version_array(chosen)
             return (yield from bind("dead_letters/redrive", decode, **about, versions=picked, now=self._now).run())
 
         return PostgresOperation(lambda own: in_known_queue(steps))
@@ -98,21 +98,23 @@ class PostgresDeadLetters(PostgresRole):
     def start_redrive(self, queue: str, options: RedriveOptions) -> Op[RedriveJob]:
         counted = count(queue, options.where, MOST_COUNTED)
         total = (yield from self._labelled(queue, options.where, counted)).letters
-        yield from start(queue, options, total, self._now).run()
-        return (yield from jobs(request=options.request).run())[0]
+        yield from begin_redrive(queue, options, total, self._now).run()
+        return (yield from _jobs(request=options.request).run())[0]
 
     def redrive_job(self, job: int) -> PostgresOperation[RedriveJob | None]:
-        return self._statement(lambda now: job_of(job))
+        return self._statement(lambda now: _job(job))
 
     def redrive_jobs(
         self, queue: str | None = None, *, limit: int = 100
     ) -> PostgresOperation[builtins.list[RedriveJob]]:
-        return self._statement(lambda now: jobs(queue=queue, limit=limit))
+        return self._statement(lambda now: _jobs(queue=queue, limit=limit))
 
     @operation()
     def turn_redrive(self, job: int, state: RedriveState, *, reason: str | None = None) -> Op[RedriveJob]:
-        turned = yield from set_state(job, from_states=may_turn(state), state=state, reason=reason, now=self._now).run()
-        current = yield from job_of(job).run()
+        turned = yield from _set_state(
+            job, from_states=may_turn(state), state=state, reason=reason, now=self._now
+        ).run()
+        current = yield from _job(job).run()
         if current is None:
             raise UnknownRedrive(job)
         if not turned and current.state is not state:
@@ -122,12 +124,12 @@ class PostgresDeadLetters(PostgresRole):
     @operation()
     def advance_redrive(self, job: int | None = None, *, leadership: Leadership | None = None) -> Op[RedriveJob | None]:
         now = self._now
-        due = yield from bind("dead_letters/redrive_due", first(redrive_job), job=possible(job), now=now).run()
+        due = yield from bind("dead_letters/redrive_due", first(_redrive_job), job=possible(job), now=now).run()
         if due is None:
             return None
         moved: int | None = 0
         change = partial(
-            set_state,
+            _set_state,
             due.id,
             from_states=(RedriveState.RUNNING,),
             step=due.step,
@@ -150,7 +152,7 @@ class PostgresDeadLetters(PostgresRole):
                 versions=BigintArray(stretch.versions), ended=stretch.ended, edge_died_at=died_at, edge_version=version,
                 **fenced(leadership), now=now,
             ).run()  # fmt: skip
-        current = yield from job_of(due.id).run()
+        current = yield from _job(due.id).run()
         return None if current is None else replace(current, moved=moved or 0)
 
     def next_redrive_in(self) -> PostgresOperation[timedelta | None]:
@@ -162,10 +164,10 @@ class PostgresDeadLetters(PostgresRole):
 
     @operation()
     def label(self, *, limit: int = 1000, leadership: Leadership | None = None) -> Op[int]:
-        return label(None, limit, leadership, self._now)
+        return _label(None, limit, leadership, self._now)
 
 
-def label(queue: str | None, limit: int, leadership: Leadership | None, now: datetime | None) -> Op[int]:
+def _label(queue: str | None, limit: int, leadership: Leadership | None, now: datetime | None) -> Op[int]:
     """Give fingerprints to dead letters that have none, and return how many got one."""
     letters = yield from bind(
         "dead_letters/without_fingerprint", list[Row], queue=queue, limit=min(limit, LABELS), read=READ
@@ -194,7 +196,7 @@ def dead_letters(
         walk=max(rows, LOOKED_THROUGH),
         before_at=before and before.died_at,
         before_version=before and before.version,
-        **filtered(where),
+        **_filtered(where),
     )
 
 
@@ -206,7 +208,7 @@ def count(queue: str, where: DeadFilter, limit: int) -> Statement[Matching]:
         row = known(queue, rows)[0]
         return Matching(Counted(min(row.fitting, limit), capped=row.walked > limit), min(row.blocked, limit))
 
-    return bind("dead_letters/count", decode, queue=queue, walk=limit + 1, **filtered(where))
+    return bind("dead_letters/count", decode, queue=queue, walk=limit + 1, **_filtered(where))
 
 
 def groups(queue: str, limit: int, cap: int) -> Statement[list[DeadGroup]]:
@@ -223,7 +225,7 @@ def groups(queue: str, limit: int, cap: int) -> Statement[list[DeadGroup]]:
     return bind("dead_letters/groups", decode, queue=queue, limit=storable(limit), most=MOST_GROUPS, cap=cap + 1)
 
 
-def start(queue: str, options: RedriveOptions, total: Counted, now: datetime | None) -> Statement[None]:
+def begin_redrive(queue: str, options: RedriveOptions, total: Counted, now: datetime | None) -> Statement[None]:
     def decode(rows: list[Row]) -> None:
         if known(queue, rows)[0].target is None and options.target is not None:
             raise UnknownQueue(options.target)
@@ -236,20 +238,20 @@ def start(queue: str, options: RedriveOptions, total: Counted, now: datetime | N
         total_capped=total.capped,
         now=now,
         **same_fields(options, RedriveOptions, "where"),
-        **filtered(options.where),
+        **_filtered(options.where),
     )
 
 
-def jobs(*, request: UUID | None = None, queue: str | None = None, limit: int = 1) -> Statement[list[RedriveJob]]:
+def _jobs(*, request: UUID | None = None, queue: str | None = None, limit: int = 1) -> Statement[list[RedriveJob]]:
     limit = storable(limit)
-    return bind("dead_letters/redrive_jobs", each(redrive_job), job=None, request=request, queue=queue, limit=limit)
+    return bind("dead_letters/redrive_jobs", each(_redrive_job), job=None, request=request, queue=queue, limit=limit)
 
 
-def job_of(job: int) -> Statement[RedriveJob | None]:
-    return bind("dead_letters/redrive_jobs", first(redrive_job), job=possible(job), request=None, queue=None, limit=1)
+def _job(job: int) -> Statement[RedriveJob | None]:
+    return bind("dead_letters/redrive_jobs", first(_redrive_job), job=possible(job), request=None, queue=None, limit=1)
 
 
-class Stretch(NamedTuple):
+class _Stretch(NamedTuple):
     """The letters of one step of a job, its new cursor, and whether that is the end."""
 
     versions: list[int]
@@ -257,20 +259,20 @@ class Stretch(NamedTuple):
     ended: bool
 
 
-def walk(job: RedriveJob) -> Statement[Stretch]:
+def walk(job: RedriveJob) -> Statement[_Stretch]:
     n = job.at_once
 
-    def decode(rows: list[Row]) -> Stretch:
+    def decode(rows: list[Row]) -> _Stretch:
         fitting = [row for row in rows if row.fits]
         is_full = len(fitting) > n
         last = fitting[n - 1] if is_full else rows[-1] if rows else None
         edge = None if last is None else (last.died_at, last.version)
-        return Stretch([row.version for row in fitting[:n]], edge, ended=not is_full and len(rows) < WALK)
+        return _Stretch([row.version for row in fitting[:n]], edge, ended=not is_full and len(rows) < WALK)
 
     return bind("dead_letters/redrive_walk", decode, job=job.id, walk=WALK)
 
 
-def set_state(
+def _set_state(
     job: int,
     *,
     from_states: Sequence[RedriveState],
@@ -291,15 +293,15 @@ def set_state(
     )  # fmt: skip
 
 
-def filtered(where: DeadFilter) -> dict[str, Any]:
-    return asdict(where) | {"versions": None if where.versions is None else version_array(where.versions)}
+def _filtered(where: DeadFilter) -> dict[str, Any]:
+    return asdict(where) | {"versions": None if where.versions is None else _version_array(where.versions)}
 
 
-def version_array(versions: Sequence[int]) -> BigintArray:
+def _version_array(versions: Sequence[int]) -> BigintArray:
     return BigintArray([possible(version) or 0 for version in versions])
 
 
-def redrive_job(row: Row) -> RedriveJob:
+def _redrive_job(row: Row) -> RedriveJob:
     columns = row._asdict()
     del columns["total_capped"]
     where: dict[str, Any] = {name: columns.pop(name) for name in EVERY_LETTER.__slots__}

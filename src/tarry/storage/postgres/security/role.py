@@ -116,10 +116,10 @@ class PostgresSecurity(PostgresRole):
         return PostgresOperation(first, atomic=True, group_item=item)
 
     def recall(self, request: IdempotencyKey) -> PostgresOperation[Recalled]:
-        return self._statement(lambda now: find([request]))
+        return self._statement(lambda now: find_responses([request]))
 
     def keep(self, request: IdempotencyKey, response: StoredResponse) -> PostgresOperation[None]:
-        return self._statement(lambda now: store([(request, response)], now))
+        return self._statement(lambda now: store_responses([(request, response)], now))
 
     def forget_responses(
         self, older_than: timedelta, *, limit: int = 1000, leadership: Leadership | None = None
@@ -137,7 +137,7 @@ def _key(row: Row) -> ApiKey:
     return ApiKey(**row._asdict() | {"actions": frozenset(map(Action, row.actions)), "queues": tuple(row.queues)})
 
 
-def find(requests: Sequence[IdempotencyKey]) -> Statement[Recalled]:
+def find_responses(requests: Sequence[IdempotencyKey]) -> Statement[Recalled]:
     def decode(rows: list[Row]) -> Recalled:
         recalled: Recalled = {}
         for row in rows:
@@ -150,7 +150,9 @@ def find(requests: Sequence[IdempotencyKey]) -> Statement[Recalled]:
     return bind("security/idempotency_find", decode, callers=callers, keys=keys)
 
 
-def store(responses: Sequence[tuple[IdempotencyKey, StoredResponse]], now: datetime | None) -> Statement[None]:
+def store_responses(
+    responses: Sequence[tuple[IdempotencyKey, StoredResponse]], now: datetime | None
+) -> Statement[None]:
     def decode(rows: list[Row]) -> None:
         if value(rows) < len(responses):
             raise LockTimeout("the same request was being executed at the same time", hint="retry the request")
@@ -211,7 +213,7 @@ def offer_idempotent(
     queue: str, items: Sequence[IdempotentOffer], now: datetime | None, *, fits: bool
 ) -> Op[list[StoredResponse | None]]:
     """In one transaction: the stored responses, or else the offers and their responses. Each key of a message once."""
-    responses: Recalled = yield from find([item.request for item in items]).run()
+    responses: Recalled = yield from find_responses([item.request for item in items]).run()
     first: dict[tuple[str, str], int] = {}
     for index, item in enumerate(items):
         if index not in responses:
@@ -221,7 +223,7 @@ def offer_idempotent(
         drafts = [items[index].draft for index in new]
         outcomes = yield from ops.offer_many(queue, drafts, now, fits=fits)
         shown = [items[index].show(outcome) for index, outcome in zip(new, outcomes, strict=True)]
-        yield from store([(items[index].request, a) for index, a in zip(new, shown, strict=True)], now).run()
+        yield from store_responses([(items[index].request, a) for index, a in zip(new, shown, strict=True)], now).run()
         responses |= dict(zip(new, shown, strict=True))
     for index, item in enumerate(items):
         if index not in responses:  # repeated in this batch
