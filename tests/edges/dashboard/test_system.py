@@ -182,6 +182,14 @@ def test_charts_mark_anomalies_pauses_and_deploys(many: Screen, filled: Served) 
     filled.app.queues.resume("orders")
 
 
+def test_a_job_of_the_pipeline_can_be_started_here_or_the_page_explains_why_not(many: Screen) -> None:
+    page = many.open("/pipeline?job=archive")
+    expect(page.get_by_role("button", name="Run again now")).to_be_visible()
+    page.goto(f"{many.url}/pipeline?job=anomalies")
+    expect(page.locator("#runs")).to_contain_text("It cannot be started here: anomalies is run where its options")
+    expect(page.get_by_role("button", name="Run again now")).to_have_count(0)
+
+
 def test_an_acknowledged_anomaly_leaves_the_inbox(many: Screen) -> None:
     page = many.open("/anomalies/2")
     page.get_by_role("button", name="Acknowledge").first.click()

@@ -26,6 +26,7 @@ from tarry.edges.dashboard import access, screens
 from tarry.edges.dashboard.access import Visitor
 from tarry.edges.dashboard.assets import assets
 from tarry.edges.dashboard.listing import Format
+from tarry.edges.dashboard.pipeline_runs import PipelineRuns
 from tarry.edges.dashboard.ranges import RANGES
 from tarry.edges.dashboard.remembered import Badges, Remembered
 from tarry.edges.dashboard.rendering import environment
@@ -66,6 +67,7 @@ class Dashboard:
         self.settings = settings
         self.roll_ups = RollUps(broker.store)
         self.bulk = BulkJobs(broker.store)
+        self.pipeline_runs = PipelineRuns(broker.app.dsn)
         self.remembered = Remembered()
         self.badges = Badges(broker.store)
         self.topics = TopicHub(broker.live, _changed, settings.refresh_every)

@@ -6,12 +6,16 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from starlette.responses import Response
+
 from tarry.core.analytics.manifest import PastRun
 from tarry.core.analytics.port import AnalyticsQuery
+from tarry.core.errors import InvalidInput
+from tarry.core.security.api_keys import Action
 from tarry.edges.dashboard import commands
 from tarry.edges.dashboard.commands import Commands
 from tarry.edges.dashboard.listing import Column, Listing, whole
-from tarry.edges.dashboard.screen import Page, Screen, View
+from tarry.edges.dashboard.screen import PAGE_ROWS, Page, Screen, View
 from tarry.wire.base import data_of
 
 screen = Screen("pipeline", "Pipeline", "/pipeline", shortcut="l", icon="pipeline")
@@ -75,12 +79,29 @@ async def pipeline(view: View) -> Page:
         first=Commands(cli=commands.cli("pipeline", "run", "--every", "1m")),
         check=Commands(cli=commands.cli("verify")),
         again=None if job not in JOBS else Commands(cli=_command(job, page)),
+        why_not=None if job not in JOBS else view.dashboard.pipeline_runs.why_not(job, _lake(page)),
+        running=view.dashboard.pipeline_runs.job,
     )
+
+
+@screen.form("/pipeline/rerun", Action.ADMIN, "run a job of the pipeline", all_queues=True)
+async def rerun(view: View) -> Response:
+    """With the lake of its last run: it takes the window since then."""
+    job = view.form.get("job", "")
+    if job not in JOBS:
+        raise InvalidInput(f"job must be one of {', '.join(JOBS)}")
+    runs = await view.run(view.app.store.analytics.runs(job=job, before=None, limit=PAGE_ROWS))
+    await view.dashboard.pipeline_runs.start(job, _lake(runs))
+    return view.done(f"{job} has started: its run is listed in a few seconds", f"/pipeline?job={job}")
+
+
+def _lake(runs: Sequence[PastRun]) -> str | None:
+    return next((run.lake for run in runs if run.lake), None)
 
 
 def _command(job: str, runs: Sequence[PastRun]) -> str:
     """How the job is run again: by Spark, where the pipeline runs."""
-    lake = next((run.lake for run in runs if run.lake), None)
+    lake = _lake(runs)
     words = ["verify"] if job == "verify" else ["pipeline", job]
     return commands.cli(*words, *(("--lake", lake) if lake else ()))
 

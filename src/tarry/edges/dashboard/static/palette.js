@@ -35,10 +35,16 @@ function onlyThis(box, button) {
   button.click();
 }
 
+// Names that begin with the text come first, then those with a word that does.
+function place(label, text) {
+  const name = label.toLowerCase();
+  return name.startsWith(text) ? 0 : name.includes(` ${text}`) ? 1 : 2;
+}
+
 function show() {
   const text = input.value.trim().toLowerCase();
   const fitting = [...choices, ...matches].filter((choice) => text.split(/\s+/).every((word) => choice.label.toLowerCase().includes(word)));
-  shown = fitting.slice(0, 30);
+  shown = fitting.sort((a, b) => place(a.label, text) - place(b.label, text)).slice(0, 30); // stable
   if (finds && text) shown.push({ label: `Search messages for ${input.value.trim()}`, kind: "search", run: () => go(`/messages?${new URLSearchParams({ q: input.value.trim() })}`) });
   at = Math.max(0, Math.min(at, shown.length - 1));
   list.replaceChildren(...shown.map((choice, index) => {
