@@ -58,7 +58,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
     made = Stage([], {})
 
     @contextmanager
-    def no_spark(cli: Any, master: str | None) -> Iterator[Any]:
+    def no_spark(cli: Any, app: Any, master: str | None) -> Iterator[Any]:
         yield SimpleNamespace(master=master)
 
     monkeypatch.setattr(pipeline_jobs, "load", made.load)
