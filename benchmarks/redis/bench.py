@@ -30,9 +30,9 @@ PACKAGES = Packages(
     python=("arq==0.28.0", "rq==2.12.0", "dramatiq[redis]==2.2.1"),
     node=("bullmq@6.7.0", "ioredis@5"),
 )
-STANDARD = Plan(consumers=(1, 8), minutes=7.0, future=(1_000_000,), late=50)
-QUICK = Plan(rounds=2, minutes=4, consumers=(1, 2), late=10, future=(5_000,), in_flight=2_000)
-CHOSEN = ("produce", "consume", "lateness", "future", "in-flight")
+STANDARD = Plan(consumers=(1, 8), concurrency=(1, 64), minutes=7.0, future=(1_000_000,), late=50)
+QUICK = Plan(rounds=2, minutes=4, consumers=(1, 2), concurrency=(1, 64), late=10, future=(5_000,), in_flight=2_000)
+CHOSEN = ("produce", "consume", "workers", "lateness", "future", "in-flight")
 
 
 def contenders() -> list[Contender]:
@@ -199,8 +199,13 @@ def goals(results: Results) -> list[Verdict]:
                 checks.append(
                     _goal(f"{measure}: slow-down", _slow_down(results, before, measure, OURS), 1.5, void=void)
                 )
-        elif measure.startswith(("produce", "consume")):
-            peers = [name for name in by_name if name not in (OURS, ON_POSTGRESQL)]
+        elif measure.startswith(("produce", "consume", "worker")):
+            # A call that fetches is compared with others, and not with workers, which have no time of a single call.
+            peers = [
+                name
+                for name, figures in by_name.items()
+                if name not in (OURS, ON_POSTGRESQL) and (measure.startswith("worker") or figures[0].p50_ms is not None)
+            ]
             for what, value in (("messages/s", _rate), ("CPU per message", _cpu)):
                 above, below = (OURS, "") if value is _rate else ("", OURS)
                 ratios = {
