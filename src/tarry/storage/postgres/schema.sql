@@ -487,10 +487,10 @@ create table tarry.redrive_job (
     versions bigint[],
     rate double precision,
     canary integer not null,
-    jitter interval not null,
+    jitter interval not null default '00:00:00'::interval,
     stop_above double precision,
     died_again bigint not null default 0,
-    judged_at timestamp with time zone not null,
+    judged_at timestamp with time zone not null default clock_timestamp(),
     judged_version bigint not null default 0,
     state text not null,
     phase text not null,
@@ -1030,4 +1030,4 @@ create view tarry.anomalies as
      LEFT JOIN tarry.queue q ON q.id = a.queue_id;
 
 insert into tarry.migration (number, name, checksum) values
-    (1, '0001_pre_initial', '17f288c61a77bcaa');
+    (1, '0001_pre_initial', '8e9562f947582904');

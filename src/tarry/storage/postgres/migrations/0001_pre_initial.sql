@@ -328,10 +328,10 @@ create table tarry.redrive_job (
     versions bigint[],
     rate float8 check (rate > 0),  -- messages a second
     canary int not null check (canary >= 0),
-    jitter interval not null,
+    jitter interval not null default '0',
     stop_above float8,  -- the share of what it redrove that may die again; counted while it is set, up to `judged_…`
     died_again bigint not null default 0,
-    judged_at timestamptz not null,
+    judged_at timestamptz not null default clock_timestamp(),
     judged_version bigint not null default 0,
     state text not null check (state in ('running', 'paused', 'cancelled', 'done', 'failed')),
     phase text not null check (phase in ('canary', 'verdict', 'rest')),
