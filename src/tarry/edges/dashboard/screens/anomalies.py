@@ -147,7 +147,7 @@ async def anomaly(view: View) -> Page:
             curl=commands.curl(view.api("anomalies"), query={"queue": shown.queue}),
             cli=commands.cli("anomaly", "list", "--queue", shown.queue, "--all"),
         ),
-        false=Commands(
+        mark=Commands(
             curl=commands.curl(view.api("anomalies", str(shown.id), "ack"), "POST", {"is_false_positive": True}),
             cli=commands.cli("anomaly", "ack", str(shown.id), "--false-positive"),
         ),
