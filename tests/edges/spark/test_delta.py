@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
@@ -13,6 +14,7 @@ from tarry.app import App
 from tarry.edges.spark.jobs import archive, compact
 from tarry.edges.spark.jobs.archive import ArchiveArgs
 from tarry.edges.spark.jobs.compact import CompactArgs
+from tarry.edges.spark.lake import delta
 from tarry.edges.spark.lake.lake import read_events
 from tests.kit.spark import rows_of
 
@@ -46,12 +48,22 @@ def archived(spark: SparkSession, app: App, lake: str) -> list[Any]:
 
 
 def test_the_delta_log_follows_the_archive_through_new_batches_and_a_compaction(
-    spark: SparkSession, pipeline_app: App, lake: str
+    spark: SparkSession, pipeline_app: App, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
     rows: list[Any] = []
-    for _ in range(2):
+    for turn in range(2):
         offered(pipeline_app)
-        archive.run(spark, pipeline_app, ArchiveArgs(lake=lake))
+        if turn == 1:  # the batch is complete, the log does not have it yet
+            with monkeypatch.context() as patch:
+                patch.setattr(delta, "append", killed)
+                with pytest.raises(KeyboardInterrupt):
+                    archive.run(spark, pipeline_app, ArchiveArgs(lake=lake))
+            assert read_by_delta(lake) == rows
+        found = archive.run(spark, pipeline_app, ArchiveArgs(lake=lake))
+        assert bool(found.rows) == (turn == 0)
         rows = read_by_delta(lake)
         assert rows == archived(spark, pipeline_app, lake)
     assert len(rows) == 2 * len(QUEUES) * 5 + len(QUEUES)

@@ -2,8 +2,8 @@
 """The Delta log of the archive (`events/_delta_log`), for readers without access to PostgreSQL.
 
 The manifest is authoritative; the log lists its files with their date and queue. After a crash between the two the log is
-one run behind, which is a consistent earlier state of the archive; the next run catches up. Files are added and removed in
-one commit, so readers never see half of a compaction.
+one run behind, which is a consistent earlier state of the archive; the next run catches up, also if it finds nothing new.
+Files are added and removed in one commit, so readers never see half of a compaction.
 """
 
 import json
@@ -23,16 +23,19 @@ _BY = ["date", "queue"]
 
 
 def append(lake: Lake, head: Batch | None, batches: Sequence[Batch]) -> bool:
-    """Add the files of new batches to a log that ends with `head`. False: it does not, and has to be published as a whole."""
+    """Add the files of new batches to a log that ends with `head`. False: it does not, and has to be published as a whole,
+    also without new batches: the run before was killed.
+    """
     uri = log_uri(lake, TABLE)
-    if uri is None or not batches:
+    if uri is None or (head is None and not batches):
         return True
     if head is None or not deltalake.DeltaTable.is_deltatable(uri):
         return False
     table = deltalake.DeltaTable(uri)
     if table.transaction_version(TABLE) != head.position:
         return False
-    _commit(lake, table, batches[-1].position, _files(batches), ())
+    if batches:
+        _commit(lake, table, batches[-1].position, _files(batches), ())
     return True
 
 
