@@ -98,8 +98,8 @@ def peaks_mb() -> dict[str, int]:
         return next(int(line.split()[1]) // 1024 for line in lines if line.startswith("VmHWM"))
 
     children = psutil.Process().children(recursive=True)
-    workers = [peak(child.pid) for child in children if "pyspark" in " ".join(child.cmdline())]
     jvm = max((peak(child.pid) for child in children if child.name() == "java"), default=0)
+    workers = [peak(child.pid) for child in children if child.name().startswith("python")]
     return {"driver": peak(os.getpid()), "JVM": jvm, "a Python worker": max(workers, default=0)}
 
 
