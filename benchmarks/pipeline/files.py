@@ -1,8 +1,8 @@
 # pyright: basic
 """How many files a day of one-minute rounds leaves: 17,000 events a minute in twenty queues, archived and compacted.
 
-Rounds are real ones, a part of a day. What 1,440 of them leave is computed by the same rule from their sizes, and printed as
-such: rounds of real events would take hours.
+Rounds are real ones, a part of a day. What as many and what 1,440 of them leave is computed by the same rule from their
+sizes, and printed as such: the first can be compared with the files, and 1,440 rounds of real events would take hours.
 """
 
 from __future__ import annotations
@@ -54,15 +54,16 @@ def run(console: Console, spark: SparkSession, dsn: str, sizes: Any, cores: int,
             f"{max(counts)}; {stored} are stored, since replaced ones stay for an hour. CPU seconds of a round: "
             + ", ".join(f"{name} {cpu / sizes.minutes:.1f}" for name, cpu in spent.items())
         )
-        most, last, rewritten = simulated(batches[-1])
-        console.print(
-            f"By the same rule, {A_DAY:,} rounds of that size leave {last} files and have at most {most}; each event is "
-            f"rewritten {rewritten:.1f} times (computed, not run)"
-        )
+        for rounds in (sizes.minutes, A_DAY):
+            most, last, rewritten = simulated(batches[-1], rounds)
+            console.print(
+                f"By the same rule, {rounds:,} rounds of that size leave {last} files and have at most {most}; each event is "
+                f"rewritten {rewritten:.1f} times (computed, not run)"
+            )
 
 
-def simulated(like: Batch) -> tuple[int, int, float]:
-    """Files at most and in the end, and how often a row is rewritten, of a day of rounds like this batch."""
+def simulated(like: Batch, rounds: int) -> tuple[int, int, float]:
+    """Files at most and in the end, and how often a row is rewritten, of so many rounds like this batch."""
     midnight = datetime(2026, 1, 1, tzinfo=UTC)
     chain: list[Batch] = []
     most = rewritten = 0
@@ -75,11 +76,11 @@ def simulated(like: Batch) -> tuple[int, int, float]:
             like, number=number, files=tuple(each), digest=Digest(rows, 0), max_at=midnight + timedelta(minutes=number)
         )
 
-    for n in range(A_DAY):
+    for n in range(rounds):
         chain.append(made(n, A_MINUTE))
         for group in groups(chain, CompactArgs(gradual=True)):
             at, rows = chain.index(group[0]), sum(batch.digest.rows for batch in group)
             chain[at : at + len(group)] = [made(group[-1].number, rows)]
             rewritten += rows
         most = max(most, QUEUES * len(chain))
-    return most, QUEUES * len(chain), rewritten / (A_DAY * A_MINUTE)
+    return most, QUEUES * len(chain), rewritten / (rounds * A_MINUTE)
