@@ -19,7 +19,7 @@ from tarry.edges.cli.context import CommandSession
 from tarry.edges.cli.exit_codes import CommandFailed, ExitCode, Usage, code_of
 from tarry.edges.cli.import_string import imported, wrong_type
 from tarry.edges.cli.output.text import shown
-from tarry.edges.cli.pipeline.spark import alive, interrupted, jvm_log, progress_bar, spark_for
+from tarry.edges.cli.pipeline.spark import alive, interrupted, jvm_log, progress_bar, reason, spark_for
 from tarry.edges.secrets import without_secrets
 from tarry.wire.base import data_of
 
@@ -160,7 +160,7 @@ def _run(
             raise KeyboardInterrupt from failure
         if cli.debug:
             sys.stderr.write(without_secrets("".join(traceback.format_exception(failure))))
-        error = without_secrets(f"{type(failure).__name__}: {' '.join(str(failure).split())[:300]}")
+        error = without_secrets(reason(failure))
         hint, code = jvm_log.hint(), ExitCode.FAILED
     result = JobResult(name, time.monotonic() - started_s, summary, error, hint, code)
     _print(cli, result)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tarry.edges.cli.context import CommandSession
 from tarry.edges.cli.processes.signals import end_within
@@ -139,6 +139,25 @@ def alive(spark: SparkSession) -> bool:
         return spark.range(1).count() == 1
     except Exception:
         return False
+
+
+def reason(failure: Exception) -> str:
+    """What a job failed of, in one line: the innermost cause, which Spark wraps once per layer, and the last line of a
+    traceback of its Python processes. An error of a file says itself what it is, whatever Java calls it.
+    """
+    kind, text = type(failure).__name__, str(failure)
+    try:
+        java: Any = getattr(failure, "java_exception", None) or getattr(failure, "_origin", None)
+        while java is not None and (cause := java.getCause()) is not None:
+            java = cause
+        if java is not None:
+            kind, text = str(java.getClass().getName()), str(java.getMessage() or "")
+    except Exception:  # the JVM has ended, too
+        text = str(failure)
+    if "Traceback (most recent call last)" in text:
+        kind, text = "", [line for line in text.splitlines() if line.strip()][-1]
+    line = " ".join(text.split())[:300]
+    return line if kind.startswith(("java.io.", "java.nio.")) or not kind else f"{kind.rpartition('.')[2]}: {line}"
 
 
 @contextmanager

@@ -220,6 +220,8 @@ def own_lake(spark: SparkSession, app: App, location: str | None) -> Lake:
     """The lake at this location, for a job that writes to it."""
     lake = Lake.at(location)
     lake.claim(spark, app.pipeline.windows.installation_id())
+    if lake.path is not None and not os.access(lake.path, os.W_OK):
+        raise InvalidState(f"the lake {lake.root} cannot be written: it is read-only, or belongs to another user")
     return lake
 
 
