@@ -79,6 +79,19 @@ def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:
     return [tuple(row) for row in frame.collect()]
 
 
+def keys_in_files(lake: str) -> set[str | None]:
+    """Of every data file below the lake, whether a table still has it or not."""
+    import pyarrow.parquet as pq
+
+    return {
+        key
+        for path in Path(lake).rglob("*.parquet")
+        if "key" in (names := pq.read_schema(path).names)
+        for key in pq.ParquetFile(path).read(["key"])["key"].to_pylist()
+        if names
+    }
+
+
 def write_events(conn: psycopg.Connection[Any], n: int = 1, *, queue: str = "q", at: datetime | None = None) -> None:
     """Offered events of messages that never were, in the transaction of the connection: for tests of reading alone."""
     conn.execute(

@@ -11,6 +11,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 
+import psutil
+
 TIMEOUT_S = 120.0
 
 # At INFO the log has a line when a worker has registered; the default profile may be quieter.
@@ -25,15 +27,59 @@ appender.stderr.layout.pattern = %c{1}: %m%n
 """
 
 
+class Cluster:
+    """A master and one worker with one core on each host. Spark tries a straggler again on another host only."""
+
+    def __init__(self, directory: Path, hosts: Sequence[str], stack: ExitStack) -> None:
+        self._directory, self._stack = directory, stack
+        self._environ = _environ(directory)
+        self._started = 0
+        _, logged = stack.enter_context(_started(_part("master.Master", "127.0.0.1", "--port", "0"), self._environ))
+        self.url = "spark://" + _logged(logged, "Starting Spark master at").rpartition("spark://")[2].strip()
+        self._workers = {host: self._worker(host) for host in hosts}
+
+    def executors(self) -> list[psutil.Process]:
+        return [child for worker in self._workers.values() for child in _javas(worker)]
+
+    def python_workers(self) -> list[psutil.Process]:
+        """Those that run tasks, not the daemons that fork them."""
+        daemons = [child for executor in self.executors() for child in executor.children()]
+        return [child for daemon in daemons for child in daemon.children()]
+
+    def kill_worker(self, host: str) -> None:
+        """Kill -9 of a worker, which takes its executors with it; another takes its place."""
+        self._workers[host].kill()
+        self._workers[host] = self._worker(host)
+
+    def _worker(self, host: str) -> psutil.Process:
+        self._started += 1
+        size = ("--cores", "1", "--memory", "1g", "-d", str(self._directory / f"worker-{self._started}"))
+        command = [*_part("worker.Worker", host, *size), self.url]
+        process, logged = self._stack.enter_context(_started(command, self._environ))
+        _logged(logged, "Successfully registered with master")
+        return psutil.Process(process.pid)
+
+
 @contextmanager
-def standalone(directory: Path, hosts: Sequence[str] = ("127.0.0.1", "127.0.0.2")) -> Iterator[str]:
-    """The master's URL; one worker with one core on each host. Spark tries a straggler again on another host only."""
+def cluster(directory: Path, hosts: Sequence[str] = ("127.0.0.1", "127.0.0.2")) -> Iterator[Cluster]:
+    with ExitStack() as stack:
+        yield Cluster(directory, hosts, stack)
+
+
+@contextmanager
+def standalone(directory: Path) -> Iterator[str]:
+    """The master's URL of a cluster with two workers."""
+    with cluster(directory) as made:
+        yield made.url
+
+
+def _environ(directory: Path) -> dict[str, str]:
     from tarry.edges.spark.session import java_home
 
     conf = directory / "conf"
     conf.mkdir()
     (conf / "log4j2.properties").write_text(_LOGGING)
-    environ = {
+    return {
         **os.environ,
         "JAVA_HOME": java_home(os.environ),
         "SPARK_CONF_DIR": str(conf),
@@ -42,15 +88,13 @@ def standalone(directory: Path, hosts: Sequence[str] = ("127.0.0.1", "127.0.0.2"
         # Executors inherit it from their worker, and must run the code that is tested.
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
-    with ExitStack() as stack:
-        master = _part("master.Master", "127.0.0.1", "--port", "0")
-        head = stack.enter_context(_started(master, environ))
-        url = "spark://" + _logged(head, "Starting Spark master at").rpartition("spark://")[2].strip()
-        for number, host in enumerate(hosts):
-            size = ("--cores", "1", "--memory", "1g", "-d", str(directory / f"worker-{number}"))
-            worker = stack.enter_context(_started([*_part("worker.Worker", host, *size), url], environ))
-            _logged(worker, "Successfully registered with master")
-        yield url
+
+
+def _javas(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return [child for child in process.children() if child.name() == "java"]
+    except psutil.NoSuchProcess:
+        return []
 
 
 def _part(name: str, host: str, *more: str) -> list[str]:
@@ -58,8 +102,10 @@ def _part(name: str, host: str, *more: str) -> list[str]:
 
 
 @contextmanager
-def _started(arguments: Sequence[str], environ: dict[str, str]) -> Iterator[SimpleQueue[str | None]]:
-    """What it logs, line by line; None when it has ended. Read to the end: a full pipe would block the process."""
+def _started(
+    arguments: Sequence[str], environ: dict[str, str]
+) -> Iterator[tuple[subprocess.Popen[str], SimpleQueue[str | None]]]:
+    """The process, and what it logs, line by line; None when it has ended. Read to the end: a full pipe would block it."""
     import pyspark
 
     program = Path(next(iter(pyspark.__path__)), "bin", "spark-class")
@@ -77,7 +123,7 @@ def _started(arguments: Sequence[str], environ: dict[str, str]) -> Iterator[Simp
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
     try:
-        yield lines
+        yield process, lines
     finally:
         process.terminate()
         process.wait(TIMEOUT_S)

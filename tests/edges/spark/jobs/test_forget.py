@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-import pyarrow.parquet as pq
 import pytest
 
 from tarry import QueueSettings
@@ -17,24 +15,13 @@ from tarry.edges.spark.jobs import archive, facts, forget, verify
 from tarry.edges.spark.jobs.forget import ForgetArgs
 from tarry.edges.spark.lake.lake import Lake, read_events
 from tarry.edges.spark.lake.tables import LakeTable
-from tests.kit.spark import rows_of
+from tests.kit.spark import keys_in_files, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SECRET = "anna's"
 ARGS = ForgetArgs(queue="people", key=SECRET)
-
-
-def keys_in_files(lake: str) -> set[str]:
-    """Of every data file below the lake, whether a table still has it or not."""
-    return {
-        key
-        for path in Path(lake).rglob("*.parquet")
-        if "key" in (names := pq.read_schema(path).names)
-        for key in pq.ParquetFile(path).read(["key"])["key"].to_pylist()
-        if names
-    }
 
 
 def executed(app: App, statement: Any) -> list[Any]:
