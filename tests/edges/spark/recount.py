@@ -189,9 +189,9 @@ class Recount:
         self._db = duckdb.connect()
         self._db.execute("set timezone = 'UTC'")
         self.kinds = {row["kind"] for row in self._rows}
-        self._hold(self._rows)
+        self._load(self._rows)
 
-    def _hold(self, rows: Sequence[Mapping[str, Any]]) -> None:
+    def _load(self, rows: Sequence[Mapping[str, Any]]) -> None:
         self._db.register("journal", pa.Table.from_pylist(list(rows)))
         self._db.execute("create or replace table event as select * replace (detail::json as detail) from journal")
 
@@ -216,10 +216,10 @@ class Recount:
         """Minutes, hours and facts of the lake are exactly those of the journal, percentiles of busy minutes within 1 %.
         Events of forgotten keys are still counted in minutes and hours.
         """
-        self._hold([*self._rows, *erased])
+        self._load([*self._rows, *erased])
         compared(self.stored(lake, "metrics", STORED_MINUTES), self.expected(MINUTES))
         compared(self.stored(lake, "consumers", STORED_HOURS), self.expected(HOURS))
-        self._hold(self._rows)
+        self._load(self._rows)
         facts = self.stored(lake, "facts", STORED_FACTS) + self.stored(lake, "open", STORED_OPEN)
         compared(sorted(facts, key=lambda row: row[:2]), self.expected(FACTS))
 

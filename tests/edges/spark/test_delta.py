@@ -62,8 +62,8 @@ def test_the_delta_log_follows_the_archive_through_new_batches_and_a_compaction(
                 with pytest.raises(KeyboardInterrupt):
                     archive.run(spark, pipeline_app, ArchiveArgs(lake=lake))
             assert read_by_delta(lake) == rows
-        found = archive.run(spark, pipeline_app, ArchiveArgs(lake=lake))
-        assert bool(found.rows) == (turn == 0)
+        summary = archive.run(spark, pipeline_app, ArchiveArgs(lake=lake))
+        assert bool(summary.rows) == (turn == 0)
         rows = read_by_delta(lake)
         assert rows == archived(spark, pipeline_app, lake)
     assert len(rows) == 2 * len(QUEUES) * 5 + len(QUEUES)

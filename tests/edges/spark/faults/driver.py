@@ -1,4 +1,4 @@
-"""A driver of its own that runs the jobs it is told to on its standard input, one line each, until it is killed:
+"""A driver of its own that runs the jobs named on its standard input, one line each, until it is killed:
 `python -m tests.edges.spark.faults.driver DSN LAKE MASTER`.
 """
 

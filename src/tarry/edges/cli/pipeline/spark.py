@@ -142,8 +142,8 @@ def alive(spark: SparkSession) -> bool:
 
 
 def reason(failure: Exception) -> str:
-    """What a job failed of, in one line: the innermost cause, which Spark wraps once per layer, and the last line of a
-    traceback of its Python processes. An error of a file says itself what it is, whatever Java calls it.
+    """Why a job failed, in one line: the innermost cause, which Spark wraps once per layer, and the last line of a
+    traceback of its Python processes. The message of an I/O error is enough without the class that Java gives it.
     """
     kind, text = type(failure).__name__, str(failure)
     try:
