@@ -5,7 +5,6 @@ with the journal, and only then visible to readers. After a crash at any point, 
 under another number; files of the dead batch are not part of the lake.
 """
 
-import json
 from dataclasses import dataclass
 from datetime import date, timedelta
 
@@ -19,6 +18,7 @@ from tarry.edges.formats import plural
 from tarry.edges.spark.lake import delta
 from tarry.edges.spark.lake.lake import Lake, measure_batch, own_lake, write_batch
 from tarry.edges.spark.session import own_session
+from tarry.edges.spark.source.options import window_text
 from tarry.edges.spark.source.reader import register
 
 JOB = "archive"
@@ -120,8 +120,8 @@ def _next(app: App, edge: SnapshotBound, target: SnapshotBound, batch_rows: int)
 
 
 def _archived(spark: SparkSession, app: App, lake: Lake, batch: Batch) -> Batch:
-    window = {"start": batch.start.as_json(), "end": batch.end.as_json()}
-    events = spark.read.format("tarry").options(dsn=app.pipeline.dsn, window=json.dumps(window)).load()
+    window = window_text(batch.window)
+    events = spark.read.format("tarry").options(dsn=app.pipeline.dsn, window=window).load()
     write_batch(events, lake, batch)
     measured = measure_batch(spark, lake, batch)
     check_equal(batch, by_day(measured.files), app.pipeline.windows.digest(batch.window))

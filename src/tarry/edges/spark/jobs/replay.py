@@ -113,12 +113,11 @@ def _messages(spark: SparkSession, app: App, lake: Lake, args: ReplayArgs) -> Da
 
 def _counted(messages: DataFrame) -> tuple[int, int, int]:
     """Number of matches, of matches with a payload, and of payloads that should be JSON but are not."""
-    text = F.try_validate_utf8(F.col("payload").cast("string"))
-    not_json = F.col("payload").isNotNull() & F.col("content_type").isNull() & F.try_parse_json(text).isNull()
-    (row,) = messages.agg(
-        F.count("*").alias("matched"),
-        F.count("payload").alias("with_payload"),
-        F.count_if(not_json).alias("not_json"),
+    not_json = "content_type is null and try_parse_json(try_validate_utf8(string(payload))) is null"
+    (row,) = messages.selectExpr(
+        "count(*) as matched",
+        "count(payload) as with_payload",
+        f"count_if(payload is not null and {not_json}) as not_json",
     ).collect()
     return row.matched, row.with_payload, row.not_json
 

@@ -10,12 +10,9 @@ computed once; later runs look whether its files exist with their size, unless a
 """
 
 # pyright: basic
-import json
 from collections.abc import Iterator, Sequence, Set
-from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
-from datetime import time as midnight
+from datetime import UTC, date
 from functools import partial
 from typing import Any
 
@@ -33,7 +30,8 @@ from tarry.edges.spark.lake.lake import Lake, measure_files, read_files
 from tarry.edges.spark.lake.rounds import refuse_unknown
 from tarry.edges.spark.schemas import struct
 from tarry.edges.spark.session import own_session
-from tarry.edges.spark.sizing import ON_DISK, local_frame
+from tarry.edges.spark.sizing import ON_DISK, FrameLayout, Keep, local_frame
+from tarry.edges.spark.source.options import window_text
 from tarry.edges.spark.source.reader import register
 from tarry.edges.spark.transforms import state_from_events
 from tarry.pipeline import pipeline_on
@@ -121,7 +119,8 @@ def run(spark: SparkSession, app: App, args: VerifyArgs) -> VerifySummary:
             *_accounts(app, batches, accounts, verified),
         ]
         there = [file for file in files if file.path in measured]
-        with closing(_Facts(spark, app, lake, edge, there)) as facts:
+        with FrameLayout(in_one_piece=False).keeping() as kept:
+            facts = _Facts(spark, app, lake, edge, there, kept)
             problems += [*facts.doubled(), *facts.impossible(), *facts.live(), *facts.dead()]
         summary = VerifySummary(
             ok=not problems,
@@ -215,7 +214,7 @@ class _Facts:
     """Events and tables as frames, and the checks on them."""
 
     def __init__(
-        self, spark: SparkSession, app: App, lake: Lake, edge: SnapshotBound, files: Sequence[LakeFile]
+        self, spark: SparkSession, app: App, lake: Lake, edge: SnapshotBound, files: Sequence[LakeFile], kept: Keep
     ) -> None:
         self._horizons = app.pipeline.manifest.horizons(lake.root)
         self._live, live_ranges = _ranged(spark, app, "messages", _LIVE)
@@ -229,22 +228,16 @@ class _Facts:
         )
         register(spark)
         for window in windows:
-            options = {"dsn": app.pipeline.dsn, "columns": ",".join(_EVENT.names), "window": _json(window)}
+            options = {"dsn": app.pipeline.dsn, "columns": ",".join(_EVENT.names), "window": window_text(window)}
             events = events.unionByName(spark.read.format("tarry").options(**options).load())
-        events = events.withColumns(
-            {
-                "from_version": F.get_json_object("detail", "$.from_version").cast("long"),
-                "journal": F.get_json_object("detail", "$.journal"),
-            }
-        ).drop("detail")
+        from_version = "bigint(get_json_object(detail, '$.from_version')) as from_version"
+        journal = "get_json_object(detail, '$.journal') as journal"
+        events = events.selectExpr("*", from_version, journal).drop("detail")
         refuse_unknown(app, events)
         of_key = F.expr(f"(low is null or key >= low) and (high is null or key < high) and {_VISIBLE}")
-        seen = F.broadcast(live_ranges.withColumn("visible", F.lit(True)))
+        seen = events.join(F.broadcast(live_ranges.selectExpr("*", "true as found")), of_key, "left")
         # Stored: both ends of the journal are read once, and several checks follow.
-        self.events = (
-            events.join(seen, of_key, "left").withColumn("visible", F.coalesce("visible", F.lit(False)))
-            .select(*events.columns, "visible").persist(ON_DISK)
-        )  # fmt: skip
+        self.events = kept(seen.selectExpr(*events.columns, "coalesce(found, false) as visible"))
         self.count = self.events.count()
         self.live_count, self.dead_count = self._live.count(), self._dead.count()
         without_journal = self._without_journal(app)
@@ -254,24 +247,19 @@ class _Facts:
         journaled = ~F.col("queue_id").isin(*without_journal)
         self._journaled = self.events.where(journaled)
         self._live, self._dead = self._live.where(journaled), self._dead.where(journaled)
-        letter = F.expr("case when kind = 'redriven' then from_version else version end")
         of_version = F.expr(
             "(low_version is null or letter >= low_version) and (high_version is null or letter < high_version) "
             f"and {_VISIBLE}"
         )
-        self._letters = (
-            self._journaled.where("kind in ('buried', 'redriven', 'discarded')").withColumn("letter", letter)
-            .join(F.broadcast(dead_ranges), of_version, "left_semi")
-        )  # fmt: skip
-        self._sequence = state_from_events.in_sequence(self._journaled).persist(ON_DISK)
-
-    def close(self) -> None:
-        self._sequence.unpersist()
-        self.events.unpersist()
+        letters = self._journaled.where("kind in ('buried', 'redriven', 'discarded')").selectExpr(
+            "*", "if(kind = 'redriven', from_version, version) as letter"
+        )
+        self._letters = letters.join(F.broadcast(dead_ranges), of_version, "left_semi")
+        self._sequence = kept(state_from_events.in_sequence(self._journaled))
 
     def _without_journal(self, app: App) -> list[int]:
         """Queues whose journal is off, or was off for some time."""
-        edited = self.events.where(F.col("kind").isin("queue_created", "queue_edited") & (F.col("journal") == "off"))
+        edited = self.events.where("kind in ('queue_created', 'queue_edited') and journal = 'off'")
         once = {row[0] for row in edited.select("queue_id").distinct().collect()}
         return sorted(once | {queue.id for queue in app.pipeline.live_tables.queues() if queue.journal == "off"})
 
@@ -292,40 +280,38 @@ class _Facts:
             self._live.select(*keys, "created_at", "max_attempts").dropDuplicates(list(keys)), list(keys), "left"
         )
         # A poll counts an attempt beyond the last one without an event; the message is buried immediately afterwards.
-        most = F.coalesce("max_attempts", F.lit(2**31 - 1))
-        clipped = [F.least(F.col(f"{side}.attempt"), most) for side in ("expected", "found")]
-        same = (clipped[0] == clipped[1]) & (F.coalesce("times", F.lit(1)) == 1)
-        for name in ("version", "priority", "due_at"):
-            same &= F.col(f"expected.{name}").eqNullSafe(F.col(f"found.{name}"))
-        return self._judged(differ.where(~F.coalesce(same, F.lit(False))), "created_at", "messages")
+        same = (
+            "least(expected.attempt, coalesce(max_attempts, 2147483647)) = "
+            "least(found.attempt, coalesce(max_attempts, 2147483647)) and coalesce(times, 1) = 1 "
+            "and expected.version <=> found.version and expected.priority <=> found.priority "
+            "and expected.due_at <=> found.due_at"
+        )
+        return self._judged(differ.where(f"not coalesce({same}, false)"), "created_at", "messages")
 
     def dead(self) -> list[VerifyProblem]:
         keys = ("queue_id", "key", "version")
-        expected = state_from_events.folded_dead(self._letters).withColumn("there", F.lit(True))
-        differ = state_from_events.compared(expected, self._dead.select(*keys).withColumn("there", F.lit(True)), keys)
+        expected = state_from_events.folded_dead(self._letters).selectExpr("*", "true as there")
+        differ = state_from_events.compared(expected, self._dead.selectExpr(*keys, "true as there"), keys)
         return self._judged(differ.join(self._dead, list(keys), "left"), "died_at", "dead letters")
 
     def _judged(self, differ: DataFrame, since: str, what: str) -> list[VerifyProblem]:
         """Count the differences in one pass, and collect a few samples of each kind only if there are any."""
-        old = F.lit(False)
-        for queue, before in self._horizons.items():
-            begun = datetime.combine(before, midnight(), UTC)
-            old |= (F.col("queue_id") == queue) & (F.col(since) < F.lit(begun))
-        verdict = (
-            F.when(F.col("found").isNull(), f"{what} are missing")
-            .when(F.col("expected").isNotNull(), f"{what} differ from their events")
-            .when(F.coalesce(old, F.lit(False)), _BEYOND)
-            .otherwise(f"{what} exist without an event")
+        old = " or ".join(
+            f"queue_id = {id} and {since} < timestamp '{day}T00:00:00Z'" for id, day in self._horizons.items()
         )
-        shown = F.struct("queue_id", "key", "expected", "found", "times").alias("sample")
-        judged = differ.select(verdict.alias("verdict"), shown)
+        verdict = (
+            f"case when found is null then '{what} are missing' "
+            f"when expected is not null then '{what} differ from their events' "
+            f"when coalesce({old or 'false'}, false) then '{_BEYOND}' else '{what} exist without an event' end as verdict"
+        )
+        judged = differ.selectExpr(verdict, "struct(queue_id, key, expected, found, times) as sample")
         problems: list[VerifyProblem] = []
         text = "queue {queue_id}, key {key}: expected {expected}, found {found}"
-        for row in judged.groupBy("verdict").agg(F.count("*").alias("n")).orderBy("verdict").collect():
+        for row in judged.groupBy("verdict").agg(F.expr("count(*) as n")).orderBy("verdict").collect():
             if row.verdict == _BEYOND:
                 self.beyond_retention += row.n
             else:
-                some = judged.where(F.col("verdict") == row.verdict).select("sample.*").limit(MOST_SAMPLES).collect()
+                some = judged.where(f"verdict = '{row.verdict}'").select("sample.*").limit(MOST_SAMPLES).collect()
                 problems += _problem(row.verdict, [_shown(text, sample) for sample in some], row.n)
         return problems
 
@@ -357,10 +343,6 @@ def _bounds(part: TableRange, snapshot: str) -> tuple[Any, ...]:
     keys = (part.low, part.high) if isinstance(part.low or part.high, str) else (None, None)
     versions = (part.low, part.high) if isinstance(part.low or part.high, int) else (None, None)
     return (*keys, *versions, int(xmin), int(xmax), [int(xid) for xid in running.split(",") if xid])
-
-
-def _json(window: Window) -> str:
-    return json.dumps({"start": window.start.as_json(), "end": window.end.as_json()})
 
 
 def _rows(frame: DataFrame, what: str, text: str) -> list[VerifyProblem]:

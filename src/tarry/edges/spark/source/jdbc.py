@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from tarry.core.journal.snapshots import Scan, ServerAddress
+from tarry.core.journal.snapshots import ServerAddress
 from tarry.edges.spark.source.options import parse
 from tarry.edges.spark.source.reader import register
 from tarry.pipeline import pipeline_on
@@ -45,8 +45,7 @@ def read(
     if address is None:
         register(spark)
         return spark.read.format("tarry").options(**texts).load()
-    scan = Scan(table=options.table, columns=options.columns, since=options.since, until=options.until)
-    windows, cores = pipeline_on(options.dsn).windows, spark.sparkContext.defaultParallelism
+    scan, windows, cores = options.scan(), pipeline_on(options.dsn).windows, spark.sparkContext.defaultParallelism
     reads = windows.reads(scan, None, partitions=options.partitions)
     if options.partitions is None and (odd := sum(len(read.shares) for read in reads) % cores):
         # As many for each core, so that none of them waits for the last one.

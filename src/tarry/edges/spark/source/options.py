@@ -11,7 +11,7 @@ from pyspark.sql import datasource as ds
 from pyspark.sql.types import StructType
 
 from tarry.core.errors import InvalidInput
-from tarry.core.journal.snapshots import ColumnCondition, Operator, SnapshotBound, Window
+from tarry.core.journal.snapshots import ColumnCondition, Operator, Scan, SnapshotBound, Window
 from tarry.edges.env import dsn_from
 from tarry.edges.spark.schemas import TABLES
 
@@ -39,6 +39,9 @@ class SourceOptions:
     @property
     def schema(self) -> StructType:
         return StructType([TABLES[self.table][name] for name in self.columns])
+
+    def scan(self, conditions: tuple[ColumnCondition, ...] = ()) -> Scan:
+        return Scan(table=self.table, columns=self.columns, conditions=conditions, since=self.since, until=self.until)
 
 
 def parse(given: Mapping[str, str], schema: StructType | None = None) -> SourceOptions:
@@ -129,6 +132,11 @@ def _instant(options: Mapping[str, str], name: str) -> datetime | None:
     if instant.utcoffset() is None:
         raise InvalidInput(f"option {name} has no time zone: {text!r:.80}; write it like 2026-11-15T00:00:00Z")
     return instant.astimezone(UTC)
+
+
+def window_text(window: Window) -> str:
+    """The option `window`."""
+    return json.dumps({"start": window.start.as_json(), "end": window.end.as_json()})
 
 
 def _window(options: Mapping[str, str], table: str) -> Window | None:

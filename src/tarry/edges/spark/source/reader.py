@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from tarry.core.errors import TarryError
-from tarry.core.journal.snapshots import ColumnCondition, Scan
+from tarry.core.journal.snapshots import ColumnCondition
 from tarry.edges.spark.source.options import SourceOptions, condition, parse
 from tarry.pipeline import pipeline_on
 
@@ -83,14 +83,7 @@ class TableReader(DataSourceReader):
 
     @with_hint
     def partitions(self) -> Sequence[InputPartition]:
-        options = self.options
-        scan = Scan(
-            table=options.table,
-            columns=options.columns,
-            conditions=self.conditions,
-            since=options.since,
-            until=options.until,
-        )
+        options, scan = self.options, self.options.scan(self.conditions)
         slices = pipeline_on(options.dsn).windows.slices(scan, options.window, partitions=options.partitions)
         return [InputPartition(piece) for piece in slices]
 

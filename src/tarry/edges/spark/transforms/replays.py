@@ -1,6 +1,7 @@
 # pyright: basic
 """Turns archived events into messages that can be offered again."""
 
+import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -11,6 +12,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from tarry.core import limits
 from tarry.core.errors import InvalidInput
 from tarry.edges.spark.sink.options import PayloadFormat
+from tarry.edges.spark.transforms.query import query, sql
+
+_PAYLOAD = ("payload", "type", "content_type", "headers")
 
 
 class ReplayOf(StrEnum):
@@ -73,60 +77,21 @@ class ReplayArgs:
 
 def selected(events: DataFrame, which: ReplayArgs) -> DataFrame:
     """One row per message: queue, key, version, priority, and the event `id`, which orders them."""
-    matching = events.where(F.col("kind").isin(*which.kinds) & F.col("key").isNotNull())
-    at, key = F.col("at"), F.col("key")
-    if which.since is not None:
-        matching = matching.where(at >= F.lit(which.since))
-    if which.until is not None:
-        matching = matching.where(at < F.lit(which.until))
-    if which.keys:
-        matching = matching.where(key.isin(*which.keys))
-    if which.key_prefix is not None:
-        matching = matching.where(F.startswith(key, F.lit(which.key_prefix)))
-    of = ["queue_id", "version"] if which.every_version else ["queue_id", "key"]
-    last = F.max_by(F.struct("queue", "key", "version", "priority", "id"), "id").alias("last")
-    return matching.groupBy(*of).agg(last).select(F.col("queue_id"), "last.*")
+    kinds = ", ".join(f"'{kind}'" for kind in which.kinds)
+    args = {"since": which.since, "until": which.until, "key_prefix": which.key_prefix}
+    args |= {"keys": json.dumps(which.keys) if which.keys else None, "every_version": which.every_version}
+    return query(sql("selected", kinds=kinds), args, events=events)
 
 
 def with_payloads(messages: DataFrame, events: DataFrame) -> DataFrame:
     """Join the payload of each message's offer, if it is in the journal, and its content type from `detail`."""
-    kept = F.max_by(F.struct("payload", "detail"), "id").alias("kept")
-    bodies = events.where("payload is not null").groupBy(F.col("version").alias("root")).agg(kept)
-    rooted = messages.join(roots(events), ["queue_id", "version"], "left").withColumn(
-        "root", F.coalesce("root", "version")
-    )
-    return rooted.join(bodies, "root", "left").select(
-        *messages.columns,
-        F.col("kept.payload").alias("payload"),
-        *(F.get_json_object("kept.detail", f"$.{name}").alias(name) for name in ("type", "content_type", "headers")),
-    )
+    text = sql("with_payloads", roots=sql("roots"))
+    return query(text, messages=messages, events=events).select(*messages.columns, *_PAYLOAD)
 
 
 def roots(events: DataFrame) -> DataFrame:
-    """The originally offered version of each redriven version: only offers are journaled with payloads.
-
-    A message can die and be redriven many times. Per key, in the order of ids, each version is mapped to the root of
-    its origin. Only redrives are visited: a key that is offered often has few of them, and each step copies a map.
-    """
-    redriven = events.where("kind = 'redriven'").select(
-        "queue_id",
-        "key",
-        F.struct(
-            "id", "version", F.get_json_object("detail", "$.from_version").cast("long").alias("from_version")
-        ).alias("redrive"),
-    )
-    chains = redriven.groupBy("queue_id", "key").agg(F.array_sort(F.collect_list("redrive")).alias("chain"))
-    known = F.aggregate(
-        "chain",
-        F.map_from_arrays(F.array().cast("array<bigint>"), F.array().cast("array<bigint>")),
-        lambda seen, each: F.map_concat(
-            seen,
-            F.map_from_arrays(
-                F.array(each["version"]), F.array(F.coalesce(seen[each["from_version"]], each["from_version"]))
-            ),
-        ),
-    )
-    return chains.select("queue_id", F.explode(known).alias("version", "root"))
+    """The originally offered version of each redriven version: only offers are journaled with payloads."""
+    return query(sql("roots"), events=events)
 
 
 def planned(messages: DataFrame, args: ReplayArgs, start_at: datetime) -> DataFrame:
