@@ -11,8 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 FEW = 200_000
@@ -87,10 +89,6 @@ def on_disk(frame: DataFrame) -> Generator[DataFrame]:
 
 def local_frame(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: StructType | str) -> DataFrame:
     """A frame of rows on the driver, through Arrow: from a plain list Spark would start Python workers to read it."""
-    import pyarrow as pa
-    from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructType
-
     columns: Any = StructType.fromDDL(schema) if isinstance(schema, str) else schema
     records = [dict(zip(columns.names, row, strict=True)) for row in rows]
     return spark.createDataFrame(pa.Table.from_pylist(records, to_arrow_schema(columns, timezone="UTC")), columns)

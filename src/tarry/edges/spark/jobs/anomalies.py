@@ -28,7 +28,6 @@ from tarry.edges.spark.jobs.archive import JOB as ARCHIVE
 from tarry.edges.spark.lake import rounds
 from tarry.edges.spark.lake.derived import Rows, json_rows
 from tarry.edges.spark.lake.lake import Lake, own_lake
-from tarry.edges.spark.lake.rounds import DerivedTables
 from tarry.edges.spark.lake.tables import LakeTable, TableFile
 from tarry.edges.spark.schemas import EVENTS
 from tarry.edges.spark.session import own_session
@@ -109,7 +108,7 @@ def run(spark: SparkSession, app: App, args: AnomaliesArgs) -> AnomaliesSummary:
         archived = manifest.last_run(ARCHIVE, lake.root)
         known_until = until if archived is None else min(until, archived.started_at)
         complete_until = args.until or known_until
-        work = _Judgement(spark, app, DerivedTables(lake), head, past, until, complete_until, known_until, noted)
+        work = _Judgement(spark, app, lake, head, past, until, complete_until, known_until, noted)
         work.prepare(args.registry.calendar)
         with sized_for(spark, work.size) as layout, layout.keeping() as kept:
             context = work.context(layout, kept, args.registry)
@@ -132,7 +131,7 @@ class _Judgement:
         self,
         spark: SparkSession,
         app: App,
-        tables: DerivedTables,
+        lake: Lake,
         head: Round,
         past: Mapping[str, Any],
         until: datetime,
@@ -140,26 +139,30 @@ class _Judgement:
         known_until: datetime,
         noted: Run,
     ) -> None:
-        self._spark, self._app, self._tables, self._head = spark, app, tables, head
+        self._spark, self._app, self._lake, self._head = spark, app, lake, head
         self._until, self._complete_until, self._known_until, self._run = until, complete_until, known_until, noted
         self._judged: int = past.get("round", 0)
         seen_until = datetime.fromisoformat(past["seen_until"]) if past.get("seen_until") else None
         self._tail_from = None if seen_until is None else seen_until - EVENTS_BACK
-        files = tables.trace.files()
-        self._files = [file for file in files if self._is_read(file)]
+        files = self._table("trace").files()
+        self._files = [
+            file
+            for file in files
+            if file.high["round"] > self._judged or (self._tail_from and file.high["at"] >= self._tail_from)
+        ]
         newest = max((file.high["at"] for file in files), default=seen_until)
         first = min((file.low["at"] for file in self._files if file.high["round"] > self._judged), default=until)
         begun = [datetime.fromisoformat(past["until"])] if past.get("until") else []
         self._minutes_since = _hour(min(first, until, *begun))
         last_day = (until - timedelta(microseconds=1)).date()
         self.days = _dates(self._minutes_since.date(), last_day)
-        archived = [day.day for day in app.pipeline.manifest.days(tables.lake.root)]
+        archived = [day.day for day in app.pipeline.manifest.days(lake.root)]
         archived_from = min(archived, default=self._minutes_since.date())
         self._begin = max(_midnight(archived_from), self._minutes_since - MINUTES_BACK)
         self._judged_dates = _dates(self._begin.date(), last_day)
         self._queues = app.pipeline.anomalies.queues()
         minutes = int((until - self._begin) / timedelta(minutes=1))
-        self.size = sum(file.rows for file in (*self._files, *tables.open.files()))
+        self.size = sum(file.rows for file in (*self._files, *self._table("open").files()))
         self.size += len(self._queues) * minutes * len(baselines.METRICS)
         self.position = {
             "round": head.number,
@@ -169,20 +172,17 @@ class _Judgement:
             "calendar": past.get("calendar", "") if past else None,
         }
 
-    def _is_read(self, file: TableFile) -> bool:
-        return file.high["round"] > self._judged or (self._tail_from is not None and file.high["at"] >= self._tail_from)
-
     def context(self, layout: FrameLayout, kept: Keep, registry: Registry) -> DetectorContext:
         spark, anomalies = self._spark, self._app.pipeline.anomalies
         queues = layout.read(local_frame(spark, self._queues, QUEUES))
         is_new = f"round > {self._judged}"
         is_tail = "false" if self._tail_from is None else f"at >= timestamp '{self._tail_from.isoformat()}'"
-        trace = _read(layout, self._tables.trace, spark, self._files)
+        trace = self._read(layout, "trace", self._files)
         events = kept((_empty_trace(spark) if trace is None else trace).where(f"{is_new} or {is_tail}"))
         kinds, first = query(sql("kinds"), {"judged": self._judged}, events=events).collect()[0]
         since = self._until if first is None else _EPOCH + timedelta(microseconds=first)
         judged = self._judged_dates
-        per_minute = self._rows(layout, self._tables.metrics, "minute", self._begin, metrics.MINUTES)
+        per_minute = self._rows(layout, "metrics", "minute", self._begin, metrics.MINUTES)
         end = self._complete_until.astimezone(UTC).replace(second=0, microsecond=0)
         series = kept(baselines.series(per_minute, queues, self._begin, end, registry.calendar))
         names = {
@@ -212,7 +212,7 @@ class _Judgement:
 
     def _idle(self, layout: FrameLayout) -> DataFrame:
         """Open versions that may be idle. Only of their keys the latest state is searched."""
-        stored = _read(layout, self._tables.open, self._spark, self._tables.open.files())
+        stored = self._read(layout, "open")
         if stored is None:
             return local_frame(self._spark, [], facts.OPEN)
         return facts.still_open(facts.latest(facts.touched(stored, stored.where(facts.IDLE))))
@@ -223,10 +223,9 @@ class _Judgement:
         """
         judged = self._judged_dates
         window = _dates(judged[0] - timedelta(days=profiles.DAYS), judged[-1] - timedelta(days=1))
-        table = LakeTable(self._tables.lake, _TALLIES)
+        table, made_from = self._table(_TALLIES), (self._table("metrics"), self._table("consumers"))
         sources, tallied = (
-            _rounds([file for of in tables for file in of.files(window)])
-            for tables in ((self._tables.metrics, self._tables.consumers), (table,))
+            _rounds([file for of in tables for file in of.files(window)]) for tables in (made_from, (table,))
         )
         if self.position["calendar"] not in (None, calendar.text()):
             tallied, self.position["prepared"] = {}, {}
@@ -242,7 +241,7 @@ class _Judgement:
         self.position["prepared"] = {day.isoformat(): newest[day] for day in judged}
         if not missing and not due:
             return
-        rows = sum(file.rows for of in (self._tables.metrics, self._tables.consumers) for file in of.files(missing))
+        rows = sum(file.rows for of in made_from for file in of.files(missing))
         size = rows * _VALUES + sum(file.rows for file in table.files(window))
         with sized_for(self._spark, size) as layout, layout.keeping() as kept:
             queues = layout.read(local_frame(self._spark, self._queues, QUEUES))
@@ -254,7 +253,7 @@ class _Judgement:
             if due:
                 bands = baselines.bands(tallies, due, calendar, kept=kept)
                 for name, frame in ((_PROFILES, profiles.profiles(tallies, due)), (_BANDS, bands)):
-                    LakeTable(self._tables.lake, name).replace_days(layout.by(frame, "date"), due, self._run.id)
+                    self._table(name).replace_days(layout.by(frame, "date"), due, self._run.id)
             shown_after = self._until.date() - timedelta(days=7)
             bands = baselines.published_bands(
                 self._of_dates(layout, _BANDS, due, BANDS), queues, due, shown_after, calendar
@@ -264,8 +263,8 @@ class _Judgement:
     def _tallies(self, layout: FrameLayout, queues: DataFrame, days: Sequence[date], calendar: Calendar) -> DataFrame:
         """The tallies of these dates, from all of their minutes and hours."""
         begin, end = _midnight(days[0]) - baselines.BEFORE, _midnight(days[-1] + timedelta(days=1))
-        minutes = self._rows(layout, self._tables.metrics, "minute", begin, metrics.MINUTES)
-        hours = self._rows(layout, self._tables.consumers, "hour", begin, consumers.HOURS)
+        minutes = self._rows(layout, "metrics", "minute", begin, metrics.MINUTES)
+        hours = self._rows(layout, "consumers", "hour", begin, consumers.HOURS)
         of_series = baselines.tallied_series(baselines.series(minutes, queues, begin, end, calendar))
         dates = ", ".join(f"date '{day}'" for day in days)
         tallies = profiles.tallied(minutes, hours).unionByName(of_series).where(f"date in ({dates})")
@@ -275,32 +274,32 @@ class _Judgement:
         """Keep the findings in the lake too, by the date of their start; what is no longer found is removed."""
         rows = findings.selectExpr(*FINDINGS.names, f"{dated('window_from')} as date")
         dates = {row.date for row in rows.select("date").distinct().collect()} | set(self.days)
-        table = LakeTable(self._tables.lake, _ANOMALIES)
+        table = self._table(_ANOMALIES)
         files = table.files(dates)
-        stored = _read(layout, table, self._spark, files)
+        stored = self._read(layout, _ANOMALIES, files)
         if stored is not None:
             args = {"by_minute": ",".join(by_minute), "since": since, "until": self._until}
             rows = rows.unionByName(query(sql("anomalies/still_found"), args, findings=rows, stored=stored))
         if files or not findings.isEmpty():
             table.commit(layout.by(rows, "date"), files, self._run.id)
 
-    def _rows(
-        self, layout: FrameLayout, table: LakeTable, column: str, since: datetime, schema: StructType
-    ) -> DataFrame:
-        frame = _read(layout, table, self._spark, [file for file in table.files() if file.high[column] >= since])
+    def _rows(self, layout: FrameLayout, name: str, column: str, since: datetime, schema: StructType) -> DataFrame:
+        files = [file for file in self._table(name).files() if file.high[column] >= since]
+        frame = self._read(layout, name, files)
         if frame is None:
             return local_frame(self._spark, [], schema)
         return frame.where(f"{column} >= timestamp '{since.isoformat()}'")
 
     def _of_dates(self, layout: FrameLayout, name: str, dates: Sequence[date], schema: StructType) -> DataFrame:
-        table = LakeTable(self._tables.lake, name)
-        frame = _read(layout, table, self._spark, table.files(dates))
+        frame = self._read(layout, name, self._table(name).files(dates))
         return local_frame(self._spark, [], schema) if frame is None else frame.select(*schema.names)
 
+    def _read(self, layout: FrameLayout, name: str, files: Sequence[TableFile] | None = None) -> DataFrame | None:
+        frame = self._table(name).read(self._spark, files)
+        return None if frame is None else layout.read(frame)
 
-def _read(layout: FrameLayout, table: LakeTable, spark: SparkSession, files: Sequence[TableFile]) -> DataFrame | None:
-    frame = table.read(spark, files)
-    return None if frame is None else layout.read(frame)
+    def _table(self, name: str) -> LakeTable:
+        return LakeTable(self._lake, name)
 
 
 def _empty_trace(spark: SparkSession) -> DataFrame:

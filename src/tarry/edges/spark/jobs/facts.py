@@ -10,7 +10,8 @@ from tarry.app import App
 from tarry.edges.formats import plural
 from tarry.edges.spark.lake.derived import changes
 from tarry.edges.spark.lake.lake import Lake, currently_named
-from tarry.edges.spark.lake.rounds import DerivedTables, read_open
+from tarry.edges.spark.lake.rounds import read_open
+from tarry.edges.spark.lake.tables import LakeTable
 from tarry.edges.spark.session import own_session
 from tarry.edges.spark.sizing import local_frame
 from tarry.edges.spark.transforms import facts
@@ -55,7 +56,7 @@ def read_facts(spark: SparkSession, lake: str | None = None, app: App | None = N
     app, `queue` is the current name of each queue; without it, the name that it had then. `queue_id` never changes.
     """
     archive = Lake.at(lake)
-    still_open, ended = read_open(spark, archive), DerivedTables(archive).facts.read(spark)
+    still_open, ended = read_open(spark, archive), LakeTable(archive, "facts").read(spark)
     if still_open is None:
         return local_frame(spark, [], facts.FACTS)
     changing = facts.published(still_open)

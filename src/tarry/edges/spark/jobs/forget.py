@@ -98,8 +98,7 @@ def run(spark: SparkSession, app: App, args: ForgetArgs) -> ForgetSummary:
         for lake in lakes:
             archived += _archive(spark, app, lake, queue_id, args.key, noted.id)
             for name in TABLES:
-                table = LakeTable(lake, name, by_date=name != "open")
-                rows[name] += table.erase(spark, _about(queue_id, args.key))
+                rows[name] += LakeTable(lake, name).erase(spark, _about(queue_id, args.key))
         summary = ForgetSummary(
             queue=args.queue,
             key_hash=hash_of(args.key),

@@ -19,8 +19,7 @@ from tarry.core.journal.snapshots import Digest
 from tarry.edges.formats import plural
 from tarry.edges.spark.lake import delta
 from tarry.edges.spark.lake.lake import Lake, measure_files, own_lake
-from tarry.edges.spark.lake.rounds import DerivedTables
-from tarry.edges.spark.lake.tables import log_uri
+from tarry.edges.spark.lake.tables import LakeTable, log_uri
 from tarry.edges.spark.session import own_session
 
 JOB = "prune"
@@ -170,7 +169,7 @@ def _old_facts(spark: SparkSession, app: App, lake: Lake) -> int:
     """Remove the facts of versions that ended before the retention of their queue. Counts and percentiles stay."""
     if log_uri(lake) is None:
         return 0  # where no table can be, there are no facts
-    table, first_days = DerivedTables(lake).facts, app.pipeline.retention.first_days()
+    table, first_days = LakeTable(lake, "facts"), app.pipeline.retention.first_days()
     newest = max(first_days.values(), default=date.min)
     if not any(file.date is not None and file.date < newest for file in table.files()):
         return 0

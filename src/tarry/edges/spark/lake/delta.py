@@ -6,20 +6,16 @@ one run behind, which is a consistent earlier state of the archive; the next run
 Files are added and removed in one commit, so readers never see half of a compaction.
 """
 
-import json
-import time
 from collections.abc import Mapping, Sequence
 
 import deltalake
-from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 from pyspark.sql.types import DateType, StringType, StructType
 
 from tarry.core.analytics.manifest import Batch, LakeFile
 from tarry.edges.spark.lake.lake import FILE, Lake
-from tarry.edges.spark.lake.tables import PROPERTIES, log_uri, sync_log
+from tarry.edges.spark.lake.tables import add_action, commit, created, log_uri
 
 TABLE = "events"
-_BY = ["date", "queue"]
 
 
 def append(lake: Lake, head: Batch | None, batches: Sequence[Batch]) -> bool:
@@ -50,19 +46,13 @@ def publish(lake: Lake, batches: Sequence[Batch]) -> None:
     if deltalake.DeltaTable.is_deltatable(uri):
         table = deltalake.DeltaTable(uri)
     else:
-        table = deltalake.DeltaTable.create(
-            uri, _schema(), partition_by=_BY, name=TABLE, configuration=dict(PROPERTIES)
-        )
+        columns = StructType([*FILE.fields]).add("date", DateType()).add("queue", StringType())
+        table = created(uri, TABLE, deltalake.Schema.from_json(columns.json()), ["date", "queue"])
     known = set(table.get_add_actions(flatten=True).column("path").to_pylist())
     added = {path: file for path, file in files.items() if path not in known}
     position = batches[-1].position if batches else 0
     if added or known - files.keys() or table.transaction_version(TABLE) != position:
         _commit(lake, table, position, added, sorted(known - files.keys()))
-
-
-def _schema() -> deltalake.Schema:
-    columns = StructType([*FILE.fields]).add("date", DateType()).add("queue", StringType())
-    return deltalake.Schema.from_json(columns.json())
 
 
 def _files(batches: Sequence[Batch]) -> dict[str, LakeFile]:
@@ -73,23 +63,8 @@ def _files(batches: Sequence[Batch]) -> dict[str, LakeFile]:
 def _commit(
     lake: Lake, table: deltalake.DeltaTable, position: int, files: Mapping[str, LakeFile], gone: Sequence[str]
 ) -> None:
-    now = int(time.time() * 1000)
     added = [
-        AddAction(
-            path=path,
-            size=file.bytes,
-            partition_values={"date": file.day.isoformat(), "queue": file.queue},
-            modification_time=now,
-            data_change=True,
-            stats=json.dumps({"numRecords": file.rows}),
-        )
+        add_action(path, file.bytes, {"date": f"{file.day}", "queue": file.queue}, {"numRecords": file.rows})
         for path, file in files.items()
     ]
-    table.create_write_transaction(
-        [*added, *(RemoveAction(path, True, now) for path in gone)],
-        "append",
-        _schema(),
-        partition_by=_BY,
-        commit_properties=CommitProperties(app_transactions=[Transaction(TABLE, position)]),
-    )
-    sync_log(lake, TABLE, table)
+    commit(lake, table, position, added, gone)

@@ -40,31 +40,6 @@ ENDED = 100_000
 """Rows of ended versions that `open` may have in any case."""
 
 
-@dataclass(frozen=True, slots=True)
-class DerivedTables:
-    lake: Lake
-
-    @property
-    def metrics(self) -> LakeTable:
-        return LakeTable(self.lake, "metrics")
-
-    @property
-    def consumers(self) -> LakeTable:
-        return LakeTable(self.lake, "consumers")
-
-    @property
-    def facts(self) -> LakeTable:
-        return LakeTable(self.lake, "facts")
-
-    @property
-    def trace(self) -> LakeTable:
-        return LakeTable(self.lake, "trace")
-
-    @property
-    def open(self) -> LakeTable:
-        return LakeTable(self.lake, "open", by_date=False)
-
-
 def advance(spark: SparkSession, app: App, lake: Lake) -> None:
     """Bring the derived tables up to date with the archive: first with a round that was left planned."""
     rounds = app.pipeline.rounds
@@ -104,13 +79,13 @@ def _target(app: App, lake: Lake, head: Round | None) -> Batch | None:
 
 def _done(spark: SparkSession, app: App, lake: Lake, planned: Round) -> int:
     """Execute a planned round; the number of its events, as far as they had to be read."""
-    tables, rounds = DerivedTables(lake), app.pipeline.rounds
+    rounds = app.pipeline.rounds
     head = rounds.head(lake.root)
     events = 0
-    if tables.open.committed() < planned.number:
-        events = _derived(spark, app, tables, head, planned)
+    if LakeTable(lake, "open").committed() < planned.number:
+        events = _derived(spark, app, lake, head, planned)
     # From the table: after a crash the levels of the round can no longer be computed from the open versions.
-    rounds.finish(planned, _levels(spark, tables.metrics, planned.number))
+    rounds.finish(planned, _levels(spark, LakeTable(lake, "metrics"), planned.number))
     return events
 
 
@@ -136,16 +111,17 @@ def visible(snapshot: str) -> str:
     return f"(xid < {lowest} or xid < {beyond}{f' and xid not in ({running})' if running else ''})"
 
 
-def _derived(spark: SparkSession, app: App, tables: DerivedTables, head: Round | None, planned: Round) -> int:
+def _derived(spark: SparkSession, app: App, lake: Lake, head: Round | None, planned: Round) -> int:
     """Commit the tables that do not have the round yet; the number of its events."""
-    batches = app.pipeline.manifest.batches(tables.lake.root, after=0 if head is None else head.position)
-    opened = [] if head is None else tables.open.files()
+    batches = app.pipeline.manifest.batches(lake.root, after=0 if head is None else head.position)
+    open_versions = LakeTable(lake, "open")
+    opened = [] if head is None else open_versions.files()
     size = sum(batch.digest.rows for batch in batches) + sum(file.rows for file in opened)
     with sized_for(spark, size) as layout, layout.keeping() as kept:
-        events = new_events(spark, tables.lake, batches, None if head is None else head.snapshot, planned.snapshot)
+        events = new_events(spark, lake, batches, None if head is None else head.snapshot, planned.snapshot)
         events = kept(layout.read(events.drop("payload", "payload_hash")))
         refuse_unknown(app, events)
-        carried = tables.open.read(spark, opened)
+        carried = open_versions.read(spark, opened)
         if carried is not None:
             carried = kept(facts.still_open(facts.latest(facts.touched(layout.read(carried), events))))
         sequence = kept(tracing.sequenced(events, carried))
@@ -169,13 +145,13 @@ def _derived(spark: SparkSession, app: App, tables: DerivedTables, head: Round |
         if totals:
             # All hours from the first changed one on: the depth of every minute after it may have changed.
             hour = datetime.fromtimestamp(min(row.first_hour for row in totals), UTC)
-            write.hours(tables.metrics, "minute", hour, minutes)
-            write.hours(tables.consumers, "hour", hour, hours)
-        last = app.pipeline.manifest.last_run("anomalies", tables.lake.root)
+            write.hours(LakeTable(lake, "metrics"), "minute", hour, minutes)
+            write.hours(LakeTable(lake, "consumers"), "hour", hour, hours)
+        last = app.pipeline.manifest.last_run("anomalies", lake.root)
         judged = 0 if last is None else last.summary.get("round", 0)
-        write.ended(tables.facts, known)
-        write.recent(tables.trace, tracing.with_history(events, sequence), judged)
-        write.changed(tables.open, known, sum(level.depth + level.dead for level in levels.values()))
+        write.ended(LakeTable(lake, "facts"), known)
+        write.recent(LakeTable(lake, "trace"), tracing.with_history(events, sequence), judged)
+        write.changed(open_versions, known, sum(level.depth + level.dead for level in levels.values()))
         return sum(row.events for row in totals)
 
 
@@ -258,5 +234,5 @@ def _levels(spark: SparkSession, table: LakeTable, number: int) -> list[QueueLev
 
 def read_open(spark: SparkSession, lake: Lake) -> DataFrame | None:
     """The versions that are live or dead after the last round, in the form of `facts.fold`; None before the first."""
-    stored = DerivedTables(lake).open.read(spark)
+    stored = LakeTable(lake, "open").read(spark)
     return None if stored is None else facts.still_open(facts.latest(stored))

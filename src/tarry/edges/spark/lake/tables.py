@@ -59,7 +59,6 @@ class LakeTable:
 
     lake: Lake
     name: str
-    by_date: bool = True
 
     def committed(self) -> int:
         """The number of the last commit; 0 before the first."""
@@ -133,16 +132,7 @@ class LakeTable:
         fields = [field for field in frame.schema.fields if field.name not in by]
         schema = deltalake.Schema.from_json(StructType(fields).json())
         table = self._with(schema)
-        now = int(time.time() * 1000)
-        properties = CommitProperties(app_transactions=[Transaction(self.name, number)])
-        table.create_write_transaction(
-            [*added, *(RemoveAction(file.path, True, now) for file in removed)],
-            "append",
-            schema,
-            partition_by=self._partitions,
-            commit_properties=properties,
-        )
-        sync_log(self.lake, self.name, table)  # before PostgreSQL records that the job has done it
+        commit(self.lake, table, number, added, [file.path for file in removed])
         if table.version() % _TIDY_EVERY == 0:
             self._tidy(frame.sparkSession, table)
 
@@ -153,7 +143,7 @@ class LakeTable:
 
     @property
     def _partitions(self) -> list[str]:
-        return ["date"] if self.by_date else []
+        return [] if self.name == "open" else ["date"]
 
     def _stored(self) -> deltalake.DeltaTable | None:
         uri = self._uri()
@@ -163,9 +153,7 @@ class LakeTable:
         """The table, created if it is missing, with all columns of the schema."""
         table = self._stored()
         if table is None:
-            return deltalake.DeltaTable.create(
-                self._uri(), schema, partition_by=self._partitions, name=self.name, configuration=dict(PROPERTIES)
-            )
+            return created(self._uri(), self.name, schema, self._partitions)
         known = {field.name for field in table.schema().fields}
         if missing := [field for field in schema.fields if field.name not in known]:
             table.alter.add_columns(missing)
@@ -202,13 +190,43 @@ def worth_merging(files: Sequence[TableFile]) -> list[TableFile]:
     return [file for group in groups.values() if len(group) >= MANY for file in group]
 
 
-def sync_log(lake: Lake, name: str, table: deltalake.DeltaTable) -> None:
-    """Flush the newest entries of the log: a commit, and before it the creation of the table or of a column. Not all of them:
-    a day has more than a thousand, and a flush of each took two seconds.
+def created(uri: str, name: str, schema: deltalake.Schema, partitions: list[str]) -> deltalake.DeltaTable:
+    properties = dict(PROPERTIES)
+    return deltalake.DeltaTable.create(uri, schema, partition_by=partitions, name=name, configuration=properties)
+
+
+def commit(
+    lake: Lake, table: deltalake.DeltaTable, number: int, added: Sequence[AddAction], removed: Sequence[str]
+) -> None:
+    """Write a commit with this number, durably: PostgreSQL records afterwards that a job has done it.
+
+    Flushed are the newest entries of the log: a commit, and before it the creation of the table or of a column. Not all of
+    them: a day has more than a thousand, and a flush of each took two seconds.
     """
+    now, about = int(time.time() * 1000), table.metadata()
+    table.create_write_transaction(
+        [*added, *(RemoveAction(path, True, now) for path in removed)],
+        "append",
+        table.schema(),
+        partition_by=about.partition_columns,
+        commit_properties=CommitProperties(app_transactions=[Transaction(about.name, number)]),
+    )
     table.update_incremental()
     last = table.version()
-    lake.synced_files(f"{name}/_delta_log", (f"{version:020}.json" for version in range(max(0, last - 2), last + 1)))
+    entries = (f"{version:020}.json" for version in range(max(0, last - 2), last + 1))
+    lake.synced_files(f"{about.name}/_delta_log", entries)
+
+
+def add_action(path: str, size: int, partition: Mapping[str, str], statistics: Mapping[str, Any]) -> AddAction:
+    """A file as a commit adds it."""
+    return AddAction(
+        path=path,
+        size=size,
+        partition_values=dict(partition),
+        modification_time=int(time.time() * 1000),
+        data_change=True,
+        stats=json.dumps(statistics),
+    )
 
 
 def log_uri(lake: Lake, table: str = "") -> str | None:
@@ -229,14 +247,8 @@ def _listed(row: Mapping[str, Any]) -> TableFile:
 
 
 def _added(path: str, size: int, footer: pq.FileMetaData) -> AddAction:
-    return AddAction(
-        path=path,
-        size=size,
-        partition_values={"date": path.split("/date=", 1)[1].split("/", 1)[0]} if "/date=" in path else {},
-        modification_time=int(time.time() * 1000),
-        data_change=True,
-        stats=json.dumps({"numRecords": footer.num_rows, **_statistics(footer)}),
-    )
+    partition = {"date": path.split("/date=", 1)[1].split("/", 1)[0]} if "/date=" in path else {}
+    return add_action(path, size, partition, {"numRecords": footer.num_rows, **_statistics(footer)})
 
 
 def _statistics(footer: pq.FileMetaData) -> dict[str, Any]:
