@@ -8,7 +8,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,7 +42,8 @@ def spark_for(cli: CommandSession, app: App, master: str | None) -> Generator[Sp
             yield spark
         finally:
             if not submitted:
-                _stop(spark)
+                with suppress(Exception):  # the JVM has ended; its error was reported
+                    spark.stop()
             jvm_log.remove_unless_mentioned()
 
 
@@ -125,13 +126,6 @@ def _interrupted_by_signals() -> Generator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _stop(spark: SparkSession) -> None:
-    try:
-        spark.stop()
-    except Exception:
-        return  # the JVM has ended; its error was reported
 
 
 def alive(spark: SparkSession) -> bool:

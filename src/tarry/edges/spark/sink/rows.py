@@ -59,7 +59,7 @@ class RowReader:
 
         queue = self._options.queue
         queues = [queue] * n if queue is not None else column("queue", _queue)
-        keys = column("key", _key)
+        keys = column("key", lambda key: fresh_key() if key is None else limits.check_key(key))
         payloads = column("payload", self._payload)
         bodies, content_types = ([each and each[index] for each in payloads] for index in (0, 1))
         if "content_type" in values:
@@ -68,7 +68,7 @@ class RowReader:
         for index, both in enumerate(zip(dues, afters, strict=True)):
             if None not in both:
                 faults.setdefault(index, "give either due_at or after_s, not both")
-        priorities = column("priority", _priority)
+        priorities = column("priority", lambda value: 0 if value is None else limits.check_priority(value))
         types = column("type", limits.check_type)
         headers = column("headers", _headers)
         attempts = column("max_attempts", limits.check_max_attempts)
@@ -134,14 +134,6 @@ def _queue(name: Any) -> str:
     if name is None:
         raise InvalidInput("the queue is null")
     return limits.check_queue_name(name)
-
-
-def _key(key: str | None) -> str:
-    return fresh_key() if key is None else limits.check_key(key)
-
-
-def _priority(value: int | None) -> int:
-    return 0 if value is None else limits.check_priority(value)
 
 
 def _headers(value: Any) -> bytes | None:

@@ -16,10 +16,8 @@ HOURS = struct(
 )
 
 
-def consumer_hours(
-    traced: DataFrame, stored: DataFrame | None = None, *, number: int = 0, exact_up_to: int = EXACT_UP_TO
-) -> DataFrame:
+def consumer_hours(traced: DataFrame, stored: DataFrame | None = None, *, number: int = 0) -> DataFrame:
     """`HOURS`: new events, added to the stored rows of their hours."""
     rows, frames = stored_or_nothing(stored, HOURS)
-    args = {"number": number, "exact_up_to": exact_up_to}
+    args = {"number": number, "exact_up_to": EXACT_UP_TO}
     return query(sql("consumer_hours", stored=rows, sketched=sketched()), args, traced=traced, **frames)

@@ -51,16 +51,11 @@ def bands(
     calendar: Calendar = UTC_CALENDAR,
     *,
     kept: Keep = lambda frame: frame.localCheckpoint(),
-    days: int = DAYS,
-    weekly: int = 120,
-    daily: int = 180,
 ) -> DataFrame:
     dates = sorted(dates)
     judged = hours(tallies.sparkSession, dates, calendar)
-    grown = kept(
-        over_past("anomalies/levels/grown", tallies.where("hour is not null"), dates, days, {"judged": judged})
-    )
-    weeks = kept(query(sql("anomalies/levels/weeks"), {"days": days, "weekly": weekly, "daily": daily}, grown=grown))
+    grown = kept(over_past("anomalies/levels/grown", tallies.where("hour is not null"), dates, judged=judged))
+    weeks = kept(query(sql("anomalies/levels/weeks"), {"days": DAYS}, grown=grown))
     return query(sql("anomalies/levels/bands"), grown=grown, weeks=weeks, judged=judged)
 
 

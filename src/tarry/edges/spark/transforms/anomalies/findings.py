@@ -1,11 +1,18 @@
 # pyright: basic
 """The row that a detector returns."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from pyspark.sql import DataFrame
 
 from tarry.edges.spark.schemas import struct
-from tarry.edges.spark.transforms.anomalies.context import RAISED, continued
+from tarry.edges.spark.transforms.anomalies.context import RAISED, DetectorContext, continued
 from tarry.edges.spark.transforms.query import filled, nothing, query, sql
+
+if TYPE_CHECKING:
+    from tarry.edges.spark.transforms.anomalies.registry import Detector
 
 FINDINGS = struct(
     "detector string, detector_version int, severity string, queue_id int, queue string, key string, consumer string, "
@@ -22,30 +29,22 @@ _EVIDENCE = (
 """The journal of the queue in the window, extended by one minute on both sides."""
 
 
-def completed(
-    frame: DataFrame,
-    *,
-    name: str,
-    version: int,
-    severity: str,
-    most: int | None = None,
-    published: DataFrame | None = None,
-    raised: DataFrame | None = None,
-) -> DataFrame:
+def completed(frame: DataFrame, detector: Detector, context: DetectorContext) -> DataFrame:
     """The frame of a detector with all columns of `FINDINGS`.
 
     A detector must return queue_id, queue, window_from, window_to and sentence. Other missing columns become null;
     `evidence` defaults to the journal of the queue in the window. `identity` (text) identifies the anomaly across runs;
-    it defaults to the key, the consumer and the start, which is that of the `published` anomaly if it continues one.
-    With `id` in the frame, `most` rows per queue and hour are kept, those that earlier runs have `raised` included.
+    it defaults to the key, the consumer and the start, which is that of the published anomaly if it continues one.
+    With `id` in the frame, `most_per_hour` rows per queue are kept, those that earlier runs have raised included.
     """
     given = frame.columns
     if missing := [column for column in _REQUIRED if column not in given]:
-        raise ValueError(f"detector {name} returns no column {', '.join(missing)}")
+        raise ValueError(f"detector {detector.name} returns no column {', '.join(missing)}")
+    most = getattr(detector.settings, "most_per_hour", None)
     if most is not None and "id" in given:
-        frame = limited(frame, most, name, raised)
-    if published is not None and "identity" not in given:
-        frame = continued(frame, published)
+        frame = limited(frame, most, detector.name, context.raised)
+    if "identity" not in given:
+        frame = continued(frame, context.continuable)
     of_key = "coalesce(" + filled(" and key = {key:sql}") + ", '')" if "key" in given else "''"
     known = [f"coalesce({column}, '')" for column in ("key", "consumer") if column in given]
     start = f"concat_ws('|', {', '.join([*known, 'cast(unix_micros(window_from) as string)'])})"
@@ -61,7 +60,7 @@ def completed(
         f"cast({values.get(field.name, 'null')} as {field.dataType.simpleString()}) as {field.name}"
         for field in FINDINGS
     )
-    args = {"name": name, "version": version, "severity": severity}
+    args = {"name": detector.name, "version": detector.version, "severity": detector.severity.value}
     return query(f"select {columns} from {{findings}}", args, findings=frame)  # noqa: S608
 
 

@@ -6,9 +6,8 @@ the date is over. The profile of a date is the sum of the tallies of the four we
 quantile is accurate to 9 %, far below the factor of four used in the rules.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import date
-from types import MappingProxyType
 
 from pyspark.sql import DataFrame
 
@@ -26,18 +25,11 @@ def tallied(minutes: DataFrame, hours: DataFrame) -> DataFrame:
     return query(sql("anomalies/tallied"), minutes=minutes, hours=hours)
 
 
-def profiles(tallies: DataFrame, dates: Iterable[date], days: int = DAYS) -> DataFrame:
-    return over_past("anomalies/profiles", tallies, dates, days)
+def profiles(tallies: DataFrame, dates: Iterable[date]) -> DataFrame:
+    return over_past("anomalies/profiles", tallies, dates)
 
 
-def over_past(
-    name: str,
-    tallies: DataFrame,
-    dates: Iterable[date],
-    days: int,
-    more: Mapping[str, DataFrame] = MappingProxyType({}),
-    **args: int,
-) -> DataFrame:
+def over_past(name: str, tallies: DataFrame, dates: Iterable[date], **more: DataFrame) -> DataFrame:
     """A query over the tallies of the days before each of these dates."""
     every = ",".join(day.isoformat() for day in sorted(dates))
-    return query(sql(name, past=sql("anomalies/past")), {"dates": every, "days": days, **args}, tallies=tallies, **more)
+    return query(sql(name, past=sql("anomalies/past")), {"dates": every, "days": DAYS}, tallies=tallies, **more)

@@ -47,16 +47,7 @@ class Detector:
     def find(self, context: DetectorContext) -> DataFrame:
         own = context.by(self.name)
         frame = self.function(own) if self.settings is None else self.function(own, self.settings)
-        most = getattr(self.settings, "most_per_hour", None)
-        return completed(
-            frame,
-            name=self.name,
-            version=self.version,
-            severity=self.severity.value,
-            most=most,
-            published=own.continuable,
-            raised=own.raised,
-        )
+        return completed(frame, self, own)
 
 
 def detector(

@@ -1,5 +1,5 @@
--- What is expected in each hour of the week. The median is that of the same hour, if at least `weekly` minutes of it are known (two
--- weeks); else of the same hour of the other working days, or of the other days of the weekend, which is enough with `daily` minutes
+-- What is expected in each hour of the week. The median is that of the same hour, if at least 120 minutes of it are known (two
+-- weeks); else of the same hour of the other working days, or of the other days of the weekend, which is enough with 180 minutes
 -- (three days). unit is the deviation that a Poisson count and a few percent of level explain, or a factor of a duration; few
 -- is larger than one for less than four weeks.
 with weekly as (
@@ -21,8 +21,8 @@ with weekly as (
 select date, queue_id, measure, scale, hour, of_day, few, n, is_enough, median,
     case measure when 'processing' then 0.15D when 'lag' then 0.25D else sqrt(0.25D + pow(0.03D * median, 2)) end as unit
 from (
-    select date, queue_id, measure, scale, hour, hour % 24 as of_day, if(weekly.n >= :weekly, weekly.median, whole.median) as median,
-        if(weekly.n >= :weekly, weekly.n, whole.n) as n, coalesce(weekly.n >= :weekly, false) or whole.n >= :daily as is_enough
+    select date, queue_id, measure, scale, hour, hour % 24 as of_day, if(weekly.n >= 120, weekly.median, whole.median) as median,
+        if(weekly.n >= 120, weekly.n, whole.n) as n, coalesce(weekly.n >= 120, false) or whole.n >= 180 as is_enough
     from whole
     left join weekly using (date, queue_id, measure, scale, hour)
 )
