@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import reduce
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -23,7 +22,7 @@ from tarry.core.analytics.calendar import UTC_CALENDAR, Calendar
 from tarry.core.errors import InvalidInput
 from tarry.edges.spark.transforms.anomalies.context import DetectorContext
 from tarry.edges.spark.transforms.anomalies.findings import FINDINGS, completed
-from tarry.edges.spark.transforms.query import nothing
+from tarry.edges.spark.transforms.query import nothing, query
 
 
 @dataclass(frozen=True)
@@ -127,4 +126,6 @@ def detected(context: DetectorContext, registry: Registry) -> DataFrame:
     findings = [each.find(context) for each in registry if context.has_any(each.kinds)]
     if not findings:
         return context.events.sparkSession.sql(nothing(FINDINGS))
-    return reduce(lambda left, right: left.unionByName(right), findings)
+    # One query: a chain of unions of frames would be analyzed again for every link.
+    frames = {f"findings_{n}": frame for n, frame in enumerate(findings)}
+    return query(" union all ".join(f"select * from {{{name}}}" for name in frames), None, **frames)  # noqa: S608
