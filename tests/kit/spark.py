@@ -37,6 +37,10 @@ CONFIG = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.python.daemon.module": "spark_daemon",
+    # Plans of a thousand queries, kept for the UI, fill the old generation: it would be collected again and again.
+    "spark.sql.ui.retainedExecutions": "100",
+    "spark.ui.retainedJobs": "100",
+    "spark.ui.retainedStages": "100",
 }
 PYTHON_PATH = os.pathsep.join([str(Path(__file__).parents[2]), str(Path(__file__).with_name("spark_python"))])
 """For the Python processes of Spark: they import the tests' own functions by name, and start in less time."""
