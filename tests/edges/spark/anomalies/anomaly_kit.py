@@ -79,7 +79,7 @@ class Scene:
 
 
 def seen(spark: SparkSession, *scenes: Scene) -> DetectorContext:
-    """Each scene in a queue of its own; all queues have the same name."""
+    """Each scene in a queue of its own; all queues have the same name. As in the job, the history is computed once."""
     numbered = list(enumerate(scenes, 1))
     events = local_frame(spark, _together(scenes), EVENTS)
     sequence = tracing.sequenced(events)
@@ -87,8 +87,8 @@ def seen(spark: SparkSession, *scenes: Scene) -> DetectorContext:
     habits = [(TODAY, n, *row) for n, scene in numbered for row in scene.habits]
     bands = [(TODAY, n, *row) for n, scene in numbered for row in scene.bands]
     return DetectorContext(
-        events=tracing.with_history(events, sequence),
-        idle=facts.idle(facts.still_open(facts.fold(sequence))),
+        events=tracing.with_history(events, sequence).localCheckpoint(),
+        idle=facts.idle(facts.still_open(facts.fold(sequence))).localCheckpoint(),
         metrics=events.limit(0),
         series=local_frame(spark, series, SERIES),
         queues=local_frame(

@@ -230,7 +230,7 @@ def test_habits_are_quantiles_of_the_days_before(spark: SparkSession) -> None:
     from tarry.edges.spark.schemas import EVENTS
 
     events = local_frame(spark, journal.rows, EVENTS)
-    traced = tracing.traced(tracing.sequenced(events))
+    traced = tracing.traced(tracing.sequenced(events)).localCheckpoint()
     counted = profiles.tallied(metrics.measured(traced), consumers.consumer_hours(traced))
     (size,) = profiles.profiles(counted.where("measure = 'size'"), [TODAY]).collect()
     assert size.n == 200

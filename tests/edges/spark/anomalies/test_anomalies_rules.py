@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tarry.edges.spark.schemas import EVENTS
 from tarry.edges.spark.sizing import local_frame
+from tarry.edges.spark.transforms import facts
+from tarry.edges.spark.transforms import history as tracing
 from tarry.edges.spark.transforms.anomalies.builtin import BUILT_IN, RULES
 from tarry.edges.spark.transforms.anomalies.context import RAISED
 from tarry.edges.spark.transforms.anomalies.rules import BurstDequeue, FlashMessage, LargePayload
@@ -380,8 +383,14 @@ def test_thresholds_are_settings(detections: Detections) -> None:
     assert detections.keys(ELEVEN_BYTES, "large_payload", small) == ["k"]
 
 
-def test_no_rule_walks_the_same_events_again_for_every_event(detections: Detections) -> None:
+def test_no_rule_walks_the_same_events_again_for_every_event(detections: Detections, spark: SparkSession) -> None:
     """A frame that slides by time is added up anew for every row: nothing of this size would ever end."""
-    for rule in RULES.names:
-        plan = detections.frame(rule)._jdf.queryExecution().optimizedPlan().toString()  # pyright: ignore[reportOptionalCall]
-        assert "specifiedwindowframe(RangeFrame, -" not in plan, rule
+    sequence = tracing.sequenced(local_frame(spark, leases(3, within=1).rows, EVENTS))
+    idle = facts.idle(facts.still_open(facts.fold(sequence)))
+    for name, frame in {
+        "history": sequence,
+        "idle": idle,
+        **{rule: detections.frame(rule) for rule in RULES.names},
+    }.items():
+        plan = frame._jdf.queryExecution().optimizedPlan().toString()  # pyright: ignore[reportOptionalCall]
+        assert "specifiedwindowframe(RangeFrame, -" not in plan, name

@@ -140,7 +140,7 @@ def test_events_that_commit_late_are_counted_in_their_own_minute(
         traffic.clock.set(EVENING + timedelta(hours=1))  # the next day
         traffic.steps(40)
         archived(spark, traffic, lake)
-        worked_out(spark, traffic, lake)
+        metrics.run(spark, traffic.app, metrics.MetricsArgs(lake=lake))
         before = minutes_of(traffic, "orders", days=1)
         slow.commit()
     archived(spark, traffic, lake)

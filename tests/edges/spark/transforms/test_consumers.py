@@ -9,7 +9,7 @@ from tarry.edges.spark.transforms import history as tracing
 from tests.edges.spark.journal_frames import Event, event, frame, table
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 COUNTS = ("consumer", "hour", "leased", "acked", "failed", "expired", "released", "success_rate", "share")
 
@@ -22,6 +22,12 @@ def lease(at: float, version: int, consumer: str | None) -> Event:
 def settle(kind: str, at: float, version: int, consumer: str, leased: float, reason: str | None = None) -> Event:
     detail = None if reason is None else {"reason": reason}
     return event(kind, at, version, key=f"k{version}", leased=leased, consumer=consumer, detail=detail)
+
+
+def hours_of(spark: SparkSession, events: list[Event]) -> DataFrame:
+    """The history is computed first, as in a round: the query would plan it again for each of its uses."""
+    traced = tracing.traced(tracing.sequenced(frame(spark, events))).localCheckpoint()
+    return consumers.consumer_hours(traced).localCheckpoint()
 
 
 def test_each_consumer_has_its_counts_rate_and_share(spark: SparkSession) -> None:
@@ -37,7 +43,7 @@ def test_each_consumer_has_its_counts_rate_and_share(spark: SparkSession) -> Non
         event("expired", 60, 6, key="k6"),
         settle("acked", 27, 7, "w2", 7),
     ]
-    hours = consumers.consumer_hours(tracing.traced(tracing.sequenced(frame(spark, events))))
+    hours = hours_of(spark, events)
     assert table(hours, *COUNTS) == [
         ("w1", 0.0, 6, 2, 2, 1, 1, 0.4, 0.75),
         ("w2", 0.0, 2, 1, 0, 0, 0, 1.0, 0.25),
@@ -47,7 +53,7 @@ def test_each_consumer_has_its_counts_rate_and_share(spark: SparkSession) -> Non
 
 def test_an_hour_counts_what_happened_in_it(spark: SparkSession) -> None:
     events = [lease(3599, 1, "w1"), settle("acked", 3601, 1, "w1", 3599)]
-    hours = consumers.consumer_hours(tracing.traced(tracing.sequenced(frame(spark, events))))
+    hours = hours_of(spark, events)
     assert table(hours, *COUNTS) == [
         ("w1", 0.0, 1, 0, 0, 0, 0, None, 1.0),
         ("w1", 3600.0, 0, 1, 0, 0, 0, 1.0, None),
@@ -55,5 +61,5 @@ def test_an_hour_counts_what_happened_in_it(spark: SparkSession) -> None:
 
 
 def test_a_consumer_without_a_name_is_unknown(spark: SparkSession) -> None:
-    hours = consumers.consumer_hours(tracing.traced(tracing.sequenced(frame(spark, [lease(1, 1, None)]))))
+    hours = hours_of(spark, [lease(1, 1, None)])
     assert table(hours, "consumer", "leased") == [("unknown", 1)]

@@ -98,7 +98,7 @@ JOURNAL = [{**event, "key": key} for key, story in STORIES.items() for event in 
 @pytest.fixture(scope="module")
 def known(spark: SparkSession) -> DataFrame:
     """All stories in one journal, each under a key of its own."""
-    return facts.fold(tracing.sequenced(frame(spark, JOURNAL))).cache()
+    return facts.fold(tracing.sequenced(frame(spark, JOURNAL)).localCheckpoint()).localCheckpoint()
 
 
 @pytest.fixture(scope="module")
@@ -198,16 +198,16 @@ def test_a_chain_of_batches_has_the_facts_of_one_pass(spark: SparkSession, known
     read = 0
     for number, (start, end) in enumerate(pairwise([0, 4, 9, len(instants)])):
         batch = frame(spark, [event for event in whole if event["at"] in instants[start:end]])
-        carried = facts.still_open(facts.latest(facts.touched(states, batch)))
+        carried = facts.still_open(facts.latest(facts.touched(states, batch))).localCheckpoint()
         read += carried.count()
-        sequence = tracing.sequenced(batch, carried)
-        known = facts.fold(sequence, carried).where("fresh").cache()
+        sequence = tracing.sequenced(batch, carried).localCheckpoint()
+        known = facts.fold(sequence, carried).where("fresh").localCheckpoint()
         ended += table(facts.published(known.where("not is_open")), *facts.FACTS.names)
         traced += table(tracing.traced(sequence), *tracing.TRACED.names)
         changed = known.where("is_open or was_open").selectExpr(*facts.OPEN.names[:-1], f"{number}L as round")
         states = states.unionByName(changed).localCheckpoint()
-    at_once = tracing.sequenced(frame(spark, whole))
-    still_open = facts.still_open(facts.latest(states))
+    at_once = tracing.sequenced(frame(spark, whole)).localCheckpoint()
+    still_open = facts.still_open(facts.latest(states)).localCheckpoint()
     rows = sorted([*ended, *table(facts.published(still_open), *facts.FACTS.names)], key=repr)
     assert rows == table(facts.published(facts.fold(at_once)), *facts.FACTS.names)
     assert sorted(traced, key=repr) == table(tracing.traced(at_once), *tracing.TRACED.names)

@@ -44,7 +44,7 @@ def ahead(spark: SparkSession) -> DataFrame:
         now=second(30),
         minutes=5,
         schedules=local_frame(spark, [(4, second(60), 3)], "queue_id int, minute timestamp, planned long"),
-    ).cache()
+    ).localCheckpoint()
 
 
 def test_the_backlog_is_carried_over_and_half_a_minute_works_off_half(ahead: DataFrame) -> None:
