@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -18,9 +19,9 @@ pytestmark = pytest.mark.where_the_messages_are
 QUEUES = ("mails", "orders")
 
 
-def search(app: App, text: str, **options: Any) -> SearchPage:
+def search(app: App, text: str, queues: Sequence[str] = QUEUES, **options: Any) -> SearchPage:
     store = app.store
-    return store.run(store.search.messages(parse(text, store.run(store.queues.now())), QUEUES, **options))
+    return store.run(store.search.messages(parse(text, store.run(store.queues.now())), queues, **options))
 
 
 def keys(app: App, text: str, **options: Any) -> list[str]:
@@ -85,14 +86,14 @@ def test_the_version_of_a_message_is_its_id(filled: App) -> None:
 
 
 def test_the_lag_of_a_leased_message_ends_with_its_delivery(app: App, clock: WatchedClock) -> None:
-    queue = app.queue("orders")
-    queue.offer("lag-1", 0, type="lagging")
-    queue.offer("lag-2", 0, type="lagging")
+    queue = app.queue("lagging")
+    queue.offer("lag-1", 0)
+    queue.offer("lag-2", 0)
     clock.advance(timedelta(seconds=10))
-    assert [each.key for each in queue.try_poll_many(1, type="lagging", lease_for=timedelta(minutes=5))] == ["lag-1"]
+    assert [each.key for each in queue.try_poll_many(1, lease_for=timedelta(minutes=5))] == ["lag-1"]
     clock.advance(timedelta(seconds=30))
-    assert keys(app, "type:lagging lag:>10s lag:<20s") == ["lag-1"]
-    assert keys(app, "lag- lag:>20s") == ["lag-2"]
+    assert keys(app, "lag:>10s lag:<20s", queues=["lagging"]) == ["lag-1"]
+    assert keys(app, "lag- lag:>20s", queues=["lagging"]) == ["lag-2"]
 
 
 def test_pages_in_due_order_have_everything_once(filled: App) -> None:
