@@ -14,6 +14,7 @@ from rich.text import Text
 import tarry
 from tarry.core.errors import TarryError
 from tarry.edges.cli.commands.pipeline_report import write_html
+from tarry.edges.cli.output.printer import Output, Printer
 from tarry.edges.cli.pipeline.jobs import IN_ORDER, arguments, load
 from tarry.edges.cli.pipeline.spark import jvm_log_in_file
 from tarry.edges.env import worker_parent_from
@@ -78,13 +79,13 @@ def _round(spark: Any, app: tarry.App, log: Path) -> tuple[list[str], bool]:
 
 def _show(console: Console, app: tarry.App, since: datetime, page: Path) -> None:
     from tarry.edges.spark.report.gather import gathered
-    from tarry.edges.spark.report.terminal import rendered
+    from tarry.edges.spark.report.terminal import print_report
 
     # Metrics are per minute: include the minute in which the demo began.
     now = app.store.run(app.store.queues.now())
     results = gathered(app, queue=None, since=since.replace(second=0, microsecond=0), until=now)
     console.print()
-    console.print(rendered(results, console.width))
+    print_report(Printer(Output.TABLE), results)
     page.parent.mkdir(parents=True, exist_ok=True)
     write_html(results, page)
     console.print(Text("\nThe same with plots, in one file: ").append(str(page), style="bold"))

@@ -64,6 +64,7 @@ def anomaly(id: int = 1, **changes: object) -> Anomaly:
         score=None,
         evidence="select 1",
         fingerprint=str(id),
+        is_false_positive=False,
         raised_at=NOON,
         acknowledged_at=None,
         acknowledged_by=None,

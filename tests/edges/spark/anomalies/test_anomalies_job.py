@@ -173,8 +173,8 @@ def test_a_false_positive_raises_the_threshold_of_its_detector_for_its_queue_and
     assert publish(pipeline_app, "c", detectors=(), score=5.1).raised == 1
     assert publish(pipeline_app, "d", detectors=(), score=4.0, consumer="other").raised == 1
     assert publish(pipeline_app, "e", detectors=(), score=4.0, detector="other").raised == 1
-    later = {"window_from": "2027-03-16T12:00:00Z", "window_to": "2027-03-16T12:05:00Z"}
-    assert publish(pipeline_app, "f", detectors=(), score=4.0, **later).raised == 1
+    later: dict[str, Any] = {"window_from": "2027-03-16T12:00:00Z", "window_to": "2027-03-16T12:05:00Z", "score": 4.0}
+    assert publish(pipeline_app, "f", detectors=(), **later).raised == 1
 
 
 def test_anomalies_are_listed_by_the_given_filters(pipeline_app: App) -> None:
