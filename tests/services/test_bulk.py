@@ -84,7 +84,7 @@ async def test_a_job_that_fails_has_its_reason(app: AsyncApp) -> None:
     failed = await advance(app.store, job)
     assert failed is not None
     assert failed.state is BulkState.FAILED
-    assert (failed.reason or "").startswith("colour: there is no such qualifier (there are queue, key, ")
+    assert (failed.reason or "").startswith("colour: there is no such qualifier (there are id, queue, key, ")
 
 
 async def test_only_a_few_jobs_run_at_once(app: AsyncApp) -> None:

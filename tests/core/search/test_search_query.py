@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tarry.core.errors import InvalidInput
 from tarry.core.messages.states import State
-from tarry.core.search.query import QUALIFIERS, Period, Search, Span, parse, quoted, without
+from tarry.core.search.query import QUALIFIERS, LagSpan, Period, Search, Span, parse, quoted, without
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -27,7 +27,7 @@ def test_an_empty_query_restricts_nothing() -> None:
 def test_every_qualifier_is_read() -> None:
     text = (
         "queue:orders key:order-17 state:ready type:invoice consumer:w-1 attempts:>3 priority:>=5 due:<+1h "
-        'created:>-2h error:~"connection refused" payload.user.id:42'
+        'created:>-2h error:~"connection refused" payload.user.id:42 id:9 trace:4BF9 lag:>30s'
     )
     search = read(text)
     assert search == Search(
@@ -42,6 +42,9 @@ def test_every_qualifier_is_read() -> None:
         created=Period(NOW - 2 * HOUR, None),
         error="connection refused",
         payload=((("user", "id"), "42"),),  # pyright: ignore[reportArgumentType]
+        version=9,
+        trace="4bf9",
+        lag=LagSpan(least=timedelta(seconds=30), now=NOW),
     )
     assert {term.name.partition(".")[0] for term in search.terms} == set(QUALIFIERS)
 

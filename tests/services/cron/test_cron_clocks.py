@@ -175,6 +175,7 @@ def test_at_every_clock_change_of_every_distinctive_zone(database: str) -> None:
 def test_planning_never_reads_the_clock_of_this_machine(layer: str) -> None:
     """So the clock of a scheduler's machine does not matter: the database is the clock."""
     clock_calls = ("datetime.now(", "datetime.utcnow(", "date.today(", "time.time(")
-    for file in (Path(tarry.__file__).parent / layer).rglob("*.py"):
+    reports_its_clock = Path(tarry.__file__).parent / "services/worker/registration.py"  # to show how far it is off
+    for file in {*(Path(tarry.__file__).parent / layer).rglob("*.py")} - {reports_its_clock}:
         text = file.read_text(encoding="utf-8").replace('hint="use datetime.now(timezone.utc)', "")
         assert [word for word in clock_calls if word in text] == [], file

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -40,11 +41,13 @@ def python_calls(work: Callable[[], Any]) -> list[str]:
         if event == "call":
             names.append(frame.f_code.co_name)
 
+    gc.disable()  # callbacks of a collection are not calls of the work
     sys.setprofile(note)
     try:
         work()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return names
 
 
