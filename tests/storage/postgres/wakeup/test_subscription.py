@@ -163,7 +163,7 @@ class TestListenConnection:
         with opened(database, scan_every=SOON) as app, opened(database) as other:
             for round in range(3):
                 with in_background(app.queue(QUEUE).poll, TIMEOUT) as waiting:
-                    # That an earlier connection was ended may not have been noticed yet, so it is the server that is asked.
+                    # The app may not have noticed yet that an earlier connection was ended; the server knows.
                     until(lambda: end_listeners(database) == 1, "it is not listening")
                     other.queue(QUEUE).offer(f"k{round}", 1)
                     assert waiting.result(TIMEOUT_S).key == f"k{round}"
