@@ -378,3 +378,7 @@ class TestGently:
     def test_a_share_that_is_none_is_refused(self, queue: Queue[Any], share: Any) -> None:
         with pytest.raises(InvalidInput, match="stop_above must be a share"):
             queue.dead_letters.start_redrive(stop_above=share)
+
+    def test_a_jitter_before_now_is_refused_by_its_name(self, queue: Queue[Any]) -> None:
+        with pytest.raises(InvalidInput, match="jitter must be between 0 and 10 years"):
+            queue.dead_letters.start_redrive(jitter=-MINUTE)

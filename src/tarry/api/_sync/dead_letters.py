@@ -87,7 +87,7 @@ class DeadLetters(Generic[P]):
             where=DeadFilter.of(where),
             rate=check_rate(rate),
             canary=check_canary(canary),
-            jitter=limits.check_delay(jitter or timedelta(0)),
+            jitter=limits.check_delay(jitter or timedelta(0), "jitter"),
             stop_above=check_stop_above(stop_above),
             started_by=limits.check_consumer(consumer) or self._consumer,
             request=uuid4(),

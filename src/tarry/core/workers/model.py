@@ -15,9 +15,7 @@ KEPT_FOR = timedelta(minutes=15)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerReport:
-    """What a worker reports of itself."""
-
+class WorkerState:
     id: str
     """Its own, also if several share the name of a consumer."""
     consumer: str
@@ -32,24 +30,20 @@ class WorkerReport:
     extensions: int = 0
     """Leases that its heartbeat has prolonged, since it started."""
     is_stopping: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerReport(WorkerState):
+    """What a worker reports of itself."""
+
     at: datetime
     """Its clock, of which the store takes the skew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunningWorker:
+class RunningWorker(WorkerState):
     """The last report of a worker, with times of the store's clock."""
 
-    id: str
-    consumer: str
-    host: str
-    pid: int
-    version: str
-    queues: tuple[str, ...]
-    concurrency: int
-    running: int
-    extensions: int
-    is_stopping: bool
     skew: timedelta
     """How far its clock is ahead of the store's, give or take the time of a request."""
     started_at: datetime
