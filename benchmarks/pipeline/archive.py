@@ -45,7 +45,7 @@ _HELD = """
 def run(console: Console, spark: SparkSession, dsn: str, sizes: Any, cores: int, *, jdbc: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="tarry-lake-") as lake, tarry.connect(dsn, migrate=True) as app:
         started = time.monotonic()
-        live(app, sizes.messages, keep=sizes.messages // LIVE)
+        live(console, app, sizes.messages, keep=sizes.messages // LIVE)
         console.print(f"{sizes.messages:,} messages lived, in {time.monotonic() - started:.0f} s")
         table = Table("", "seconds", "events/s", title=f"{sizes.messages:,} messages, {cores} cores")
         total = 0.0
@@ -79,15 +79,18 @@ def jobs(spark: SparkSession, app: App, lake: str) -> list[Callable[[], Any]]:
     ]
 
 
-def live(app: App, messages: int, *, keep: int) -> None:
+def live(console: Console, app: App, messages: int, *, keep: int) -> None:
     queue = app.queue("orders")
     payload = {"n": "x" * 100}
+    started, tenth = time.monotonic(), max(10_000, messages // 10)
     for start in range(0, messages, 10_000):
         queue.offer_many([tarry.Message(payload=payload) for _ in range(min(10_000, messages - start))])
         left = min(10_000, messages - start) if start + 10_000 < messages else max(0, messages - start - keep)
         while left > 0 and (deliveries := queue.try_poll_many(min(BATCH, left))):
             queue.leases.ack([delivery.lease_id for delivery in deliveries])
             left -= len(deliveries)
+        if (start + 10_000) % tenth < 10_000:
+            console.print(f"  {start + 10_000:,} messages in {time.monotonic() - started:.0f} s")
 
 
 def peaks_mb() -> dict[str, int]:
@@ -104,7 +107,7 @@ def peaks_mb() -> dict[str, int]:
 
 
 def beside(console: Console, spark: SparkSession, app: App, lake: str, backlog: int, cores: int) -> None:
-    live(app, backlog, keep=0)
+    live(console, app, backlog, keep=0)
     dsn = str(app.dsn)
     before = [rate_while(dsn, lambda: time.sleep(ALONE_S))[0] for _ in range(3)]
     longest: list[float] = []
@@ -112,11 +115,11 @@ def beside(console: Console, spark: SparkSession, app: App, lake: str, backlog: 
     def pipeline() -> None:
         with Watched(dsn, longest):
             for job in jobs(spark, app, lake):
-                job()
+                console.print(f"  beside the queue: {job().line()}")
 
     during, spent = rate_while(dsn, pipeline)
     after = [rate_while(dsn, lambda: time.sleep(ALONE_S))[0] for _ in range(3)]
-    live(app, backlog, keep=0)
+    live(console, app, backlog, keep=0)
     steady, _ = rate_while(dsn, pipeline, STEADY)
     usual = statistics.median(before)
     console.print(

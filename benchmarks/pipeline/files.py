@@ -36,7 +36,7 @@ def run(console: Console, spark: SparkSession, dsn: str, sizes: Any, cores: int,
         counts: list[int] = []
         spent = {"archive": 0.0, "compact": 0.0}
         first, started = 1, time.monotonic()
-        for _ in range(sizes.minutes):
+        for n in range(sizes.minutes):
             first = fill(dsn, A_MINUTE, first, hours=0)
             for name, job in {
                 "archive": lambda: archive.run(spark, app, archive.ArchiveArgs(lake=lake)),
@@ -46,6 +46,8 @@ def run(console: Console, spark: SparkSession, dsn: str, sizes: Any, cores: int,
                 job()
                 spent[name] += cpu_s(os.getpid()) - before
             counts.append(sum(len(batch.files) for batch in app.pipeline.manifest.batches(lake)))
+            if n % 12 == 11:
+                console.print(f"  {n + 1} rounds in {time.monotonic() - started:.0f} s: {counts[-1]} files")
         batches = app.pipeline.manifest.batches(lake)
         stored = sum(1 for _ in Path(lake, "events").rglob("*.parquet"))
         console.print(

@@ -53,14 +53,15 @@ def run(console: Console, spark: SparkSession, dsn: str, sizes: Any, cores: int,
     with tempfile.TemporaryDirectory(prefix="tarry-lake-") as lake, tarry.connect(dsn) as app:
         for base in sizes.bases:
             first = fill(dsn, base - before, first, hours=20)
-            spent = _measured(spark, app, lake)
+            console.print(f"{base:,} events are in the journal")
+            spent = _measured(console, spark, app, lake)
             console.print(f"{base:,} events, processed with {sum(spent.values()):.0f} CPU seconds")
             before = base
             rounds: dict[str, list[float]] = defaultdict(list)
             for n in range(1 + sizes.rounds):
                 first = fill(dsn, sizes.news, first, hours=0)
                 before += sizes.news
-                for name, cpu_s in _measured(spark, app, lake).items():
+                for name, cpu_s in _measured(console, spark, app, lake).items():
                     if n > 0:
                         rounds[name].append(cpu_s)
             costs[base] = {name: statistics.median(of) for name, of in rounds.items()}
@@ -78,13 +79,15 @@ def run(console: Console, spark: SparkSession, dsn: str, sizes: Any, cores: int,
         console.print("Files in the lake: " + ", ".join(f"{name} {n}" for name, n in files.items()))
 
 
-def _measured(spark: SparkSession, app: tarry.App, lake: str) -> dict[str, float]:
+def _measured(console: Console, spark: SparkSession, app: tarry.App, lake: str) -> dict[str, float]:
     """CPU seconds by job, without verify."""
     spent: dict[str, float] = {}
     for job in jobs(spark, app, lake)[:-1]:
-        before = cpu_s(os.getpid())
+        before, started = cpu_s(os.getpid()), time.monotonic()
         summary = job()
-        spent[type(summary).__name__.removesuffix("Summary").lower()] = cpu_s(os.getpid()) - before
+        name = type(summary).__name__.removesuffix("Summary").lower()
+        spent[name] = cpu_s(os.getpid()) - before
+        console.print(f"  {name}: {spent[name]:.1f} CPU seconds in {time.monotonic() - started:.0f} s")
     return spent
 
 

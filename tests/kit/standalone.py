@@ -51,11 +51,26 @@ class Cluster:
         self._workers[host].kill()
         self._workers[host] = self._worker(host)
 
+    def connect_server(self, port: int) -> str:
+        """A Spark Connect server whose application is this cluster's; its address."""
+        server = ("--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--master", self.url)
+        settings = (f"spark.connect.grpc.binding.port={port}", "spark.executor.memory=640m")
+        configured = (text for setting in settings for text in ("--conf", setting))
+        environ = {**self._environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "1g"}
+        command = ["org.apache.spark.deploy.SparkSubmit", *server, *configured]
+        _, logged = self._stack.enter_context(_started(command, environ))
+        _logged(logged, "Spark Connect server started")
+        return f"sc://127.0.0.1:{port}"
+
     def _worker(self, host: str) -> psutil.Process:
+        """With directories of its own, also for temporary files."""
         self._started += 1
-        size = ("--cores", "1", "--memory", "1g", "-d", str(self._directory / f"worker-{self._started}"))
+        own = self._directory / f"worker-{self._started}"
+        own.mkdir()
+        size = ("--cores", "1", "--memory", "1g", "-d", str(own / "work"))
         command = [*_part("worker.Worker", host, *size), self.url]
-        process, logged = self._stack.enter_context(_started(command, self._environ))
+        environ = {**self._environ, "SPARK_LOCAL_DIRS": str(own / "local"), "TMPDIR": str(own)}
+        process, logged = self._stack.enter_context(_started(command, environ))
         _logged(logged, "Successfully registered with master")
         return psutil.Process(process.pid)
 
@@ -64,13 +79,6 @@ class Cluster:
 def cluster(directory: Path, hosts: Sequence[str] = ("127.0.0.1", "127.0.0.2")) -> Iterator[Cluster]:
     with ExitStack() as stack:
         yield Cluster(directory, hosts, stack)
-
-
-@contextmanager
-def standalone(directory: Path) -> Iterator[str]:
-    """The master's URL of a cluster with two workers."""
-    with cluster(directory) as made:
-        yield made.url
 
 
 def _environ(directory: Path) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The same command line under `spark-submit`: the entry point is one and the same."""
+"""Under `spark-submit`: its master stands, and the command line is one and the same."""
 
 from __future__ import annotations
 
@@ -11,8 +11,47 @@ import pyspark
 import pytest
 
 import tarry
+from tarry.edges.spark.session import java_home
 
 ROOT = Path(__file__).parents[3]
+WHERE = """
+import os
+assert os.environ.pop("SPARK_ENV_LOADED"), "of Spark's scripts, which no manager of a cluster uses to start a driver"
+assert os.environ["PYSPARK_GATEWAY_PORT"]
+from tarry.edges.spark.session import session
+print("master", session("local[2]").sparkContext.master)
+"""
+
+
+def submit(*arguments: str, **environ: str) -> str:
+    """What a program prints that `spark-submit` runs on one core."""
+    small = ("spark.driver.memory=1g", "spark.ui.enabled=false", "spark.driver.bindAddress=127.0.0.1")
+    ran = subprocess.run(
+        [
+            *(str(Path(pyspark.__path__[0], "bin", "spark-submit")), "--master", "local[1]"),
+            *(text for setting in small for text in ("--conf", setting)),
+            *arguments,
+        ],
+        env={
+            **os.environ,
+            "JAVA_HOME": java_home(os.environ),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": str(ROOT / "src"),
+            **environ,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
+    )
+    assert ran.returncode == 0, (ran.stdout + ran.stderr)[-3000:]
+    return ran.stdout + ran.stderr
+
+
+def test_a_session_under_spark_submit_keeps_its_master(tmp_path: Path) -> None:
+    program = tmp_path / "where.py"
+    program.write_text(WHERE)
+    assert "master local[1]" in submit(str(program), JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 @pytest.mark.chaos
@@ -23,19 +62,7 @@ def test_spark_submit_runs_the_jobs_of_the_command_line(database: str, tmp_path:
         orders.offer_many([tarry.Message(payload={"total": n}, key=f"order-{n}") for n in range(50)])
         for delivery in orders.poll_many(50):
             delivery.ack()
-    ran = subprocess.run(
-        [
-            str(Path(pyspark.__path__[0], "bin", "spark-submit")),
-            *("--master", "local[1]", "--conf", "spark.driver.memory=1g", "--conf", "spark.ui.enabled=false"),
-            *(str(ROOT / "examples" / "submit.py"), "pipeline", "run", "--lake", str(tmp_path / "lake")),
-        ],
-        env={**os.environ, "TARRY_DSN": database, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT / "src")},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=500,
-    )
-    assert ran.returncode == 0, (ran.stdout + ran.stderr)[-3000:]
-    assert "archive: 151 events" in ran.stdout + ran.stderr
+    example, lake = str(ROOT / "examples" / "submit.py"), str(tmp_path / "lake")
+    assert "archive: 151 events" in submit(example, "pipeline", "run", "--lake", lake, TARRY_DSN=database)
     with tarry.connect(database) as app:
-        assert app.pipeline.manifest.batches(str(tmp_path / "lake"))
+        assert app.pipeline.manifest.batches(lake)

@@ -72,6 +72,10 @@ class ArchivedFile(NamedTuple):
     file: LakeFile
 
 
+def directory_of(batch: int) -> str:
+    return f"events/batch={batch:08d}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     number: int
@@ -97,7 +101,7 @@ class Batch:
 
     @property
     def directory(self) -> str:
-        return f"events/batch={self.number:08d}"
+        return directory_of(self.number)
 
 
 @dataclass(frozen=True, slots=True)

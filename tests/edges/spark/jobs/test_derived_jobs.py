@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -32,6 +34,7 @@ from tests.edges.spark.workload import EVENING, Traffic
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+ROOT = Path(__file__).parents[4]
 
 _POINTS = "array[round(1e6 * {0}_p50_s), round(1e6 * {0}_p95_s), round(1e6 * {0}_p99_s)]"
 SERVED_MINUTES = f"""
@@ -106,6 +109,19 @@ def minutes_of(traffic: Traffic, queue: str, *, days: int) -> list[MetricMinute]
     return traffic.app.store.run(traffic.app.store.analytics.minutes(query)).rows
 
 
+def check_service_levels(lake: str) -> None:
+    """The model of the example for dbt, on the table that its plugin reads."""
+    model = ROOT.joinpath("examples", "dbt", "models", "service_levels.sql").read_text()
+    table = DeltaTable(f"{lake}/facts").to_pyarrow_table()
+    with duckdb.connect() as db:
+        db.register("facts", table)
+        levels = db.execute(model.replace("{{ source('lake', 'facts') }}", "facts")).fetchall()
+    expected = Counter(
+        (row["date"], row["queue_id"]) for row in table.to_pylist() if row["first_leased_at"] is not None
+    )
+    assert {(date, queue_id): messages for date, queue_id, _, messages, *_ in levels} == expected
+
+
 def test_round_after_round_everything_equals_an_independent_count(
     spark: SparkSession, traffic: Traffic, lake: str, database: str
 ) -> None:
@@ -115,6 +131,7 @@ def test_round_after_round_everything_equals_an_independent_count(
         archived(spark, traffic, lake)
         worked_out(spark, traffic, lake)
     assert check(spark, traffic, lake, database).kinds == KINDS
+    check_service_levels(lake)
     for name, (live, dead) in workload.depth_now(traffic.app).items():
         last = minutes_of(traffic, name, days=2)[0]
         assert (last.depth, last.dead) == (live, dead)
@@ -122,6 +139,12 @@ def test_round_after_round_everything_equals_an_independent_count(
     again = metrics.run(spark, traffic.app, metrics.MetricsArgs(lake=lake))
     assert (again.days, again.minutes, again.changed, again.line()) == ((), 0, 0, "metrics: nothing new")
     assert asdict(again)["lake"] == lake
+
+    with psycopg.connect(database) as conn:
+        lost = conn.execute("delete from tarry.metric_minute where minute < '2024-01-02'").rowcount
+    days = (EVENING.date(), EVENING.date())
+    restored = metrics.run(spark, traffic.app, metrics.MetricsArgs(lake=lake, days=days))
+    assert (restored.days, restored.minutes, restored.changed) == (days[:1], lost, lost)
 
     traffic.app.pipeline.rounds.forget(lake)
     rebuilt = metrics.run(spark, traffic.app, metrics.MetricsArgs(lake=lake))

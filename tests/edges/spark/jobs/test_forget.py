@@ -85,7 +85,7 @@ def test_after_interruptions_it_is_gone_everywhere_and_nothing_else_is(
                 forget.run(spark, app, ARGS)
     done = forget.run(spark, app, ARGS)
     assert (done.journal, done.archived) == (0, 0), "the interrupted runs have removed them"
-    assert done.rows == {"facts": 1, "trace": 4, "open": 2, "anomalies": 1}
+    assert done.rows == {"facts": 1, "trace": 4, "open": 2, "anomalies": 1, "verified": 0}
     assert keys_in_files(lake) == {"other", "live", None}
     assert sorted(rows_of(read_events(spark, app, lake).select("id", "key"))) == others
     assert executed(app, "select count(*) from tarry.event where key = 'anna''s'") == [(0,)]

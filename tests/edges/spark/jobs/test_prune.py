@@ -263,6 +263,9 @@ def test_many_small_batches_become_one_and_no_row_changes(scene: Scene, monkeypa
     stray.mkdir()
     assert scene.compacted().swept == 5
     assert not any((Path(scene.lake) / batch.directory).exists() for batch in old)
+    manifest = scene.app.pipeline.manifest
+    assert {batch.files for batch in manifest.batches(scene.lake, frozenset({BatchState.REPLACED}))} == {()}
+    assert manifest.known_directories(scene.lake) == {merged.directory}
     scene.live_through(TODAY, n=2)
     assert scene.archived().batches == 1
     assert scene.pruned().days == (YESTERDAY,)

@@ -320,25 +320,61 @@ def test_ranges_of_keys_are_compared_with_the_events_of_their_own_snapshots(
     assert turns == ["messages", "dead_letters"]
 
 
-def test_a_day_that_was_verified_is_read_again_only_in_full_and_its_files_must_exist(
+def test_days_that_were_verified_are_read_again_only_in_full_and_their_files_must_exist(
     spark: SparkSession, pipeline_app: App, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pipeline_app.queues.create("q", tarry.QueueSettings(max_attempts=1))
+    pipeline_app.queues.create("once", tarry.QueueSettings(journal=JournalLevel.OFF))
+    pipeline_app.queue("once").offer("unknown", 1)
+    pipeline_app.queues.edit("once", journal=JournalLevel.EVENTS)
     queue = pipeline_app.queue("q")
-    queue.offer("a", 1)
+    queue.offer_many([tarry.Message(payload=n, key=f"k{n}", priority=9 - n) for n in range(6)])
+    for delivery in queue.try_poll_many(4):
+        delivery.ack() if delivery.key == "k0" else delivery.nack("dead")
+    queue.offer("k1", "again")
     assert pipeline_app.dsn is not None
     with psycopg.connect(pipeline_app.dsn) as conn:
         conn.execute("update tarry.event set at = at - interval '1 day'")
     archive.run(spark, pipeline_app, ArchiveArgs(lake=lake))
-    read, files = verify.measure_files, list[int]()
+    yesterday = {file.path for batch in pipeline_app.pipeline.manifest.batches(lake) for file in batch.files}
+    read: dict[str, set[str]] = {}
 
-    def counted(spark: SparkSession, lake: Any, some: Any) -> Any:
-        files.append(len(some))
-        return read(spark, lake, some)
+    def watch(name: str, path: Callable[[Any], str]) -> None:
+        of = getattr(verify, name)
 
-    monkeypatch.setattr(verify, "measure_files", counted)
-    for full in (False, False, True):
-        assert verify.run(spark, pipeline_app, VerifyArgs(lake=lake, full=full)).problems == ()
-    assert files == [1, 0, 1]
-    (file,) = Path(lake).rglob("*.parquet")
-    file.unlink()
-    assert "files of the lake are gone: 1" in problems(verify.run(spark, pipeline_app, VerifyArgs(lake=lake)))
+        def watched(spark: SparkSession, lake: Any, some: Any, **more: Any) -> Any:
+            read[name] = {*map(path, some)}
+            return of(spark, lake, some, **more)
+
+        monkeypatch.setattr(verify, name, watched)
+
+    watch("measure_files", lambda file: file.path)
+    watch("read_files", str)
+
+    def verified(*, full: bool = False) -> tuple[VerifySummary, list[set[str]]]:
+        return verify.run(spark, pipeline_app, VerifyArgs(lake=lake, full=full)), list(read.values())
+
+    first, files = verified()
+    assert (first.problems, first.skipped, files) == ((), ("once",), [yesterday, yesterday])
+    queue.offer("k0", "again")
+    queue.dead_letters.redrive(limit=1)
+    for delivery in queue.try_poll_many(2):
+        delivery.ack()
+    archive.run(spark, pipeline_app, ArchiveArgs(lake=lake))
+    queue.offer("k4", "changed")
+    today = {file.path for batch in pipeline_app.pipeline.manifest.batches(lake) for file in batch.files} - yesterday
+    then, files = verified()
+    assert (then.problems, then.skipped, files) == ((), ("once",), [today, today])
+    again, files = verified(full=True)
+    assert (again, files) == (then, [yesterday | today] * 2)
+    with psycopg.connect(pipeline_app.dsn) as conn:
+        conn.execute("delete from tarry.message where key = 'k5'")
+        conn.execute("delete from tarry.dead_letter where version = (select max(version) from tarry.dead_letter)")
+    gone = Path(lake, min(yesterday))
+    gone.unlink()
+    assert [*problems(verified()[0])] == [
+        "files of the lake are gone: 1",
+        "messages are missing: 1",
+        "dead letters are missing: 1",
+    ]
+    assert read["read_files"] == today

@@ -11,7 +11,7 @@ import pytest
 
 from tarry.core.analytics.bulk_offer import SinkWrite
 from tests.edges.spark.sink.sink_kit import counts, number, run_sql, sink_of, staged_rows
-from tests.kit.standalone import standalone
+from tests.kit.standalone import cluster
 
 pytestmark = pytest.mark.chaos
 
@@ -61,8 +61,8 @@ def test_a_driver_killed_after_the_commit_has_done_it_all_and_the_next_one_does_
 
 @pytest.mark.parametrize("fault", ["straggle", "kill executor", "crash"])
 def test_on_a_cluster_stragglers_and_losses_double_and_lose_nothing(database: str, fault: str, tmp_path: Path) -> None:
-    with standalone(tmp_path) as master:
-        assert program(database, fault, master=master) == 0
+    with cluster(tmp_path) as made:
+        assert program(database, fault, master=made.url) == 0
     assert number(database, ATTEMPTS) > 6, "no task was tried again"
     # The try that came too late may have staged something after the commit.
     sink_of(database).sweep()

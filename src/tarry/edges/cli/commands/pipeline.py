@@ -1,7 +1,7 @@
 """tarry pipeline run, replay and one command per job; tarry verify."""
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Annotated, Any
 
 from tarry.edges.cli.context import CommandSession, command
@@ -82,23 +82,44 @@ _command_of_job(
     """,
     "tarry pipeline facts",
 )
-_command_of_job(
-    "metrics",
+
+
+def _days(since: str | None, until: str | None) -> tuple[date, date] | None:
+    if since is None and until is None:
+        return None
+    try:
+        first, last = date.fromisoformat(since or until or ""), date.fromisoformat(until or since or "")
+    except ValueError:
+        raise Usage("--since and --until must be days", hint="write them like 2026-12-25") from None
+    if last < first:
+        raise Usage(f"--until {last} is before --since {first}")
+    return first, last
+
+
+Since = Annotated[str | None, option("--since DAY", "Publish again what is known of this day and later ones.")]
+Until = Annotated[str | None, option("--until DAY", "The last one; default: only the day of --since.")]
+
+
+@command("pipeline metrics", "tarry pipeline metrics", "tarry pipeline metrics --since 2026-12-24 --until 2026-12-26")
+def metrics(
+    cli: CommandSession, since: Since = None, until: Until = None, lake: Lake = None, master: Master = None
+) -> ExitCode:
     """Compute metrics per queue and minute from the archive.
 
     Counts, depth, and percentiles of lag, wait and processing time. Late events are added to their minute.
-    """,
-    "tarry pipeline metrics",
-    "tarry pipeline metrics --master 'local[2]'",
-)
-_command_of_job(
-    "consumers",
+    """
+    return run_jobs(cli, {"metrics": {"lake": lake, "days": _days(since, until)}}, master)
+
+
+@command("pipeline consumers", "tarry pipeline consumers")
+def consumers(
+    cli: CommandSession, since: Since = None, until: Until = None, lake: Lake = None, master: Master = None
+) -> ExitCode:
     """Compute metrics per consumer and hour from the archive.
 
     Leased, acked, failed, expired, success rate, share of the work and processing time.
-    """,
-    "tarry pipeline consumers",
-)
+    """
+    return run_jobs(cli, {"consumers": {"lake": lake, "days": _days(since, until)}}, master)
 
 
 @command(

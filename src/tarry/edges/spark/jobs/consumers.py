@@ -22,6 +22,8 @@ _SERVED = [name for name in HOURS.names if name not in ("last_id", "processing",
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumersArgs:
     lake: str | None = None
+    days: tuple[date, date] | None = None
+    """Publish the results of these again, from the first to the last; else only what has changed."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,7 +47,7 @@ class ConsumersSummary:
 @own_session
 def run(spark: SparkSession, app: App, args: ConsumersArgs) -> ConsumersSummary:
     """Bring the consumer statistics up to date with the archive."""
-    with changes(spark, app, args.lake, JOB) as changed:
+    with changes(spark, app, args.lake, JOB, args.days) as changed:
         summary = ConsumersSummary(lake=changed.table.lake.root, days=changed.dates())
         if changed.frame is not None:
             summary.consumers = changed.frame.select("consumer").distinct().count()

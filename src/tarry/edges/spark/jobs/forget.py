@@ -28,8 +28,8 @@ from tarry.edges.spark.lake.tables import LakeTable
 from tarry.edges.spark.session import own_session
 
 JOB = "forget"
-TABLES = ("facts", "trace", "open", "anomalies")
-"""The derived tables that have keys."""
+TABLES = ("facts", "trace", "open", "anomalies", "verified")
+"""The tables beside the archive that have keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

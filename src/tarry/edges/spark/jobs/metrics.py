@@ -21,6 +21,8 @@ _SERVED = ("queue_id", "queue", "minute", *COUNTED, "bytes_offered", "depth", "d
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsArgs:
     lake: str | None = None
+    days: tuple[date, date] | None = None
+    """Publish the results of these again, from the first to the last; else only what has changed."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,7 +43,7 @@ class MetricsSummary:
 @own_session
 def run(spark: SparkSession, app: App, args: MetricsArgs) -> MetricsSummary:
     """Bring the metrics up to date with the archive."""
-    with changes(spark, app, args.lake, JOB) as changed:
+    with changes(spark, app, args.lake, JOB, args.days) as changed:
         summary = MetricsSummary(lake=changed.table.lake.root, days=changed.dates())
         summary.minutes, summary.changed = changed.put(Table.METRICS, _SERVED)
         changed.run.summary = {**asdict(summary), "days": len(summary.days)}

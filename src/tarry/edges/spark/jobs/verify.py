@@ -1,20 +1,25 @@
-"""Verify job: re-derive the live tables from archive and journal and compare them as sets. Read-only.
+"""Verify job: re-derive the live tables from archive and journal and compare them as sets. It changes neither.
 
 Four independent checks. The files match the manifest. Events that are archived and not pruned are unchanged in the
 journal. The events are a possible sequence, each once. They fold to exactly the live messages and dead letters that
 exist.
 
 Spark's tasks read the live tables in ranges of keys, each in a snapshot of its own, and a range is compared with the events
-that are visible in it: no statement is long, and no table passes through the driver. The digests of a day before today are
-computed once; later runs look whether its files exist with their size, unless all digests are computed again.
+that are visible in it: no statement is long, and no table passes through the driver.
+
+Days before today are checkpoints: their digests are computed once, and their events are folded once, into the table
+`verified` of what later events build on. Later runs look whether their files exist with their size, and fold today's events,
+unless everything is computed again.
 """
 
 # pyright: basic
-from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass
-from datetime import UTC, date
+import os
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime
 from functools import partial
-from typing import Any
+from itertools import takewhile
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -27,7 +32,8 @@ from tarry.core.analytics.manifest import ArchivedDay, Batch, LakeFile, by_day
 from tarry.core.journal.snapshots import BEGINNING, Digest, Slice, SnapshotBound, TableRange, Window
 from tarry.edges.formats import plural
 from tarry.edges.spark.lake.lake import Lake, measure_files, read_files
-from tarry.edges.spark.lake.rounds import refuse_unknown
+from tarry.edges.spark.lake.rounds import refuse_unknown, visible
+from tarry.edges.spark.lake.tables import LakeTable, log_uri
 from tarry.edges.spark.schemas import struct
 from tarry.edges.spark.session import own_session
 from tarry.edges.spark.sizing import ON_DISK, FrameLayout, Keep, local_frame
@@ -37,6 +43,7 @@ from tarry.edges.spark.transforms import state_from_events
 from tarry.pipeline import pipeline_on
 
 JOB = "verify"
+TABLE = "verified"
 MOST_SAMPLES = 5
 _BEYOND = "beyond"
 _EVENT = struct(
@@ -59,7 +66,7 @@ _VISIBLE = "(xid < xmin or xid < xmax and not array_contains(running, xid))"
 class VerifyArgs:
     lake: str | None = None
     full: bool = False
-    """Also compute the digests of days that an earlier run has verified."""
+    """Also read the days that an earlier run has verified."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +104,17 @@ class VerifySummary:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """Until where `verified` has folded the events of a lake."""
+
+    number: int
+    """Of the commit of the table."""
+    position: int
+    snapshot: str
+    events: int
+
+
 @own_session
 def run(spark: SparkSession, app: App, args: VerifyArgs) -> VerifySummary:
     lake = Lake.at(args.lake)
@@ -108,7 +126,10 @@ def run(spark: SparkSession, app: App, args: VerifyArgs) -> VerifySummary:
             pipeline.windows.check(edge, batches[-1].system_id)
         files = [file for batch in batches for file in batch.files]
         accounts = pipeline.manifest.days(lake.root)
-        verified = set[date]() if args.full else _verified(app, lake, accounts)
+        today = noted.started_at.astimezone(UTC).date()
+        last = {} if args.full else _last_summary(app, lake)
+        checkpoint = _checkpoint(lake, last)
+        verified = {day.day for day in accounts if last.get("verified", {}).get(day.day.isoformat()) == _state(day)}
         measured = measure_files(spark, lake, [file for file in files if file.day not in verified])
         measured |= _of_size(spark, lake, [file for file in files if file.day in verified])
         links = [BEGINNING, *(batch.end for batch in batches)]
@@ -118,10 +139,14 @@ def run(spark: SparkSession, app: App, args: VerifyArgs) -> VerifySummary:
             *_files(spark, lake, files, measured),
             *_accounts(app, batches, accounts, verified),
         ]
-        there = [file for file in files if file.path in measured]
         with FrameLayout(in_one_piece=False).keeping() as kept:
-            facts = _Facts(spark, app, lake, edge, there, kept)
+            after = 0 if checkpoint is None else checkpoint.position
+            new = [file for batch in batches if batch.position > after for file in batch.files]
+            events = _Events([file for file in new if file.path in measured], edge, checkpoint)
+            facts = _Facts(spark, app, lake, events, kept)
             problems += [*facts.doubled(), *facts.impossible(), *facts.live(), *facts.dead()]
+            if not problems and (end := _settled(batches, today)) is not None and end.position > after:
+                checkpoint = facts.fold_until(end, noted.id)
         summary = VerifySummary(
             ok=not problems,
             lake=lake.root,
@@ -134,13 +159,10 @@ def run(spark: SparkSession, app: App, args: VerifyArgs) -> VerifySummary:
             beyond_retention=facts.beyond_retention,
             problems=tuple(problems),
         )
-        past = [day for day in accounts if day.day < noted.started_at.astimezone(UTC).date()]
-        noted.summary = {
-            "ok": summary.ok,
-            "events": facts.count,
-            "problems": [problem.what for problem in problems],
-            "verified": {day.day.isoformat(): _state(day) for day in past} if summary.ok else {},
-        }
+        noted.summary = {"ok": summary.ok, "events": facts.count, "problems": [problem.what for problem in problems]}
+        if summary.ok:
+            past = {day.day.isoformat(): _state(day) for day in accounts if day.day < today}
+            noted.summary |= {"verified": past, "checkpoint": None if checkpoint is None else asdict(checkpoint)}
     return summary
 
 
@@ -161,11 +183,24 @@ def _files(
     ]
 
 
-def _verified(app: App, lake: Lake, accounts: Sequence[ArchivedDay]) -> set[date]:
-    """Days whose accounts are as they were when the last run found them right."""
+def _last_summary(app: App, lake: Lake) -> Mapping[str, Any]:
     last = app.pipeline.manifest.last_run(JOB, lake.root)
-    states = {} if last is None else last.summary.get("verified", {})
-    return {day.day for day in accounts if states.get(day.day.isoformat()) == _state(day)}
+    return {} if last is None else last.summary
+
+
+def _checkpoint(lake: Lake, last: Mapping[str, Any]) -> Checkpoint | None:
+    """That of the last run, if it found no problem, and its table is as it left it."""
+    checkpoint = Checkpoint(**last["checkpoint"]) if last.get("checkpoint") else None
+    return checkpoint if checkpoint and LakeTable(lake, TABLE).committed() == checkpoint.number else None
+
+
+def _settled(batches: Sequence[Batch], today: date) -> Batch | None:
+    """The last batch before those with events of today, if it can be a checkpoint. Within a window that was cut, the events
+    of one key can be out of order.
+    """
+    midnight = datetime.combine(today, datetime.min.time(), UTC)
+    before = takewhile(lambda batch: batch.max_at is None or batch.max_at < midnight, batches)
+    return next((batch for batch in reversed(list(before)) if batch.end.is_complete), None)
 
 
 def _state(day: ArchivedDay) -> str:
@@ -210,17 +245,26 @@ def _problem(what: str, cases: Sequence[str], count: int | None = None) -> list[
     ]
 
 
+class _Events(NamedTuple):
+    """The events to fold: those of a checkpoint, those in files after it, and those in the journal after `edge`."""
+
+    files: Sequence[LakeFile]
+    edge: SnapshotBound
+    checkpoint: Checkpoint | None
+
+
 class _Facts:
     """Events and tables as frames, and the checks on them."""
 
-    def __init__(
-        self, spark: SparkSession, app: App, lake: Lake, edge: SnapshotBound, files: Sequence[LakeFile], kept: Keep
-    ) -> None:
+    def __init__(self, spark: SparkSession, app: App, lake: Lake, given: _Events, kept: Keep) -> None:
+        self._lake, self._checkpoint, edge = lake, given.checkpoint, given.edge
         self._horizons = app.pipeline.manifest.horizons(lake.root)
         self._live, live_ranges = _ranged(spark, app, "messages", _LIVE)
         self._dead, dead_ranges = _ranged(spark, app, "dead_letters", _DEAD)
         until = app.pipeline.windows.current_snapshot()  # every snapshot of a range is before it
-        events = read_files(spark, lake, [file.path for file in files], lenient=True).select(*_EVENT.names)
+        events = read_files(spark, lake, [file.path for file in given.files], lenient=True).select(*_EVENT.names)
+        if given.checkpoint is not None:  # a batch that was compacted may have events before it
+            events = events.where(f"not {visible(given.checkpoint.snapshot)}")
         windows = (
             [Window(edge.closed, until)]
             if edge.is_complete
@@ -232,13 +276,15 @@ class _Facts:
             events = events.unionByName(spark.read.format("tarry").options(**options).load())
         from_version = "bigint(get_json_object(detail, '$.from_version')) as from_version"
         journal = "get_json_object(detail, '$.journal') as journal"
-        events = events.selectExpr("*", from_version, journal).drop("detail")
+        events = events.selectExpr("*", from_version, journal, "false as carried").drop("detail")
+        if given.checkpoint is not None and (carried := LakeTable(lake, TABLE).read(spark)) is not None:
+            events = events.unionByName(carried)
         refuse_unknown(app, events)
         of_key = F.expr(f"(low is null or key >= low) and (high is null or key < high) and {_VISIBLE}")
         seen = events.join(F.broadcast(live_ranges.selectExpr("*", "true as found")), of_key, "left")
         # Stored: both ends of the journal are read once, and several checks follow.
         self.events = kept(seen.selectExpr(*events.columns, "coalesce(found, false) as visible"))
-        self.count = self.events.count()
+        self.count = self._count("true")
         self.live_count, self.dead_count = self._live.count(), self._dead.count()
         without_journal = self._without_journal(app)
         names = {queue.id: queue.name for queue in app.pipeline.live_tables.queues()}
@@ -257,6 +303,30 @@ class _Facts:
         self._letters = letters.join(F.broadcast(dead_ranges), of_version, "left_semi")
         self._sequence = kept(state_from_events.in_sequence(self._journaled))
 
+    def _count(self, condition: str) -> int:
+        """Events that fit a condition, with those before the checkpoint, of which only some are here."""
+        before = 0 if self._checkpoint is None else self._checkpoint.events
+        return before + self.events.where(f"not carried and {condition}").count()
+
+    def fold_until(self, end: Batch, number: int) -> Checkpoint | None:
+        """Make what later events build on the content of `verified`: the last events of live messages, the burials of dead
+        letters, and which queues had no journal. None where the lake cannot have the table.
+        """
+        if log_uri(self._lake) is None or (self._lake.path is not None and not os.access(self._lake.path, os.W_OK)):
+            return self._checkpoint
+        is_before = visible(end.end.snapshot)
+        before = self.events.where(is_before)
+        live = state_from_events.folded(state_from_events.in_sequence(before.withColumn("visible", F.lit(True))))
+        dead = state_from_events.folded_dead(before)
+        off = before.where("journal = 'off'")
+        columns = [*(name for name in _EVENT.names if name != "detail"), "from_version", "journal", "true as carried"]
+        rows = live.selectExpr(*columns).unionAll(dead.selectExpr(*columns)).unionAll(off.selectExpr(*columns))
+        table = LakeTable(self._lake, TABLE)
+        table.commit(rows.coalesce(4), table.files(), number)
+        return Checkpoint(
+            number=number, position=end.position, snapshot=end.end.snapshot, events=self._count(is_before)
+        )
+
     def _without_journal(self, app: App) -> list[int]:
         """Queues whose journal is off, or was off for some time."""
         edited = self.events.where("kind in ('queue_created', 'queue_edited') and journal = 'off'")
@@ -267,8 +337,9 @@ class _Facts:
         return _rows(state_from_events.doubled(self.events), "events occur more than once", "id {id}, {times} times")
 
     def impossible(self) -> list[VerifyProblem]:
+        new = self._sequence.where("not carried")
         return _rows(
-            state_from_events.impossible(self._sequence, sorted(self._horizons)),
+            state_from_events.impossible(new, sorted(self._horizons)),
             "events cannot follow their predecessor: an event between them is missing or duplicated",
             "{kind} (id {id}, version {version}) after {before} (version {version_before}), queue {queue_id}, key {key}",
         )
@@ -276,7 +347,8 @@ class _Facts:
     def live(self) -> list[VerifyProblem]:
         keys = ("queue_id", "key")
         stored = self._live.select(*state_from_events.STATE)
-        differ = state_from_events.compared(state_from_events.folded(self._sequence), stored, keys).join(
+        expected = state_from_events.folded(self._sequence).select(*state_from_events.STATE)
+        differ = state_from_events.compared(expected, stored, keys).join(
             self._live.select(*keys, "created_at", "max_attempts").dropDuplicates(list(keys)), list(keys), "left"
         )
         # A poll counts an attempt beyond the last one without an event; the message is buried immediately afterwards.
@@ -290,7 +362,7 @@ class _Facts:
 
     def dead(self) -> list[VerifyProblem]:
         keys = ("queue_id", "key", "version")
-        expected = state_from_events.folded_dead(self._letters).selectExpr("*", "true as there")
+        expected = state_from_events.folded_dead(self._letters).selectExpr(*keys, "true as there")
         differ = state_from_events.compared(expected, self._dead.selectExpr(*keys, "true as there"), keys)
         return self._judged(differ.join(self._dead, list(keys), "left"), "died_at", "dead letters")
 

@@ -43,26 +43,30 @@ class DerivedChanges:
 
 
 @contextmanager
-def changes(spark: SparkSession, app: App, location: str | None, job: str) -> Generator[DerivedChanges]:
+def changes(
+    spark: SparkSession, app: App, location: str | None, job: str, days: tuple[date, date] | None = None
+) -> Generator[DerivedChanges]:
     """Bring the derived tables up to date, and run a job on the changes of the one with its name. After an error they are
     changes for the next run again.
-    """
+
+    `days`: on all rows of these, the first and the last, too."""
     lake = own_lake(spark, app, location)
     rounds.advance(spark, app, lake)
     table = LakeTable(lake, job)
     with app.pipeline.manifest.run(job, exclusive=f"{job} {lake.root}", lake=lake.root) as run:
         last = app.pipeline.manifest.last_run(job, lake.root)
         known = 0 if last is None else last.summary.get("round", 0)
-        files = [file for file in table.files() if file.high["round"] > known]
+        files = [file for file in table.files() if days or file.high["round"] > known]
+        again = "" if days is None else f" or date between date '{days[0]}' and date '{days[1]}'"
         with sized_for(spark, sum(file.rows for file in files)) as layout:
             frame = table.read(spark, files)
-            changed = None if frame is None else layout.read(frame.where(f"round > {known}"))
+            changed = None if frame is None else layout.read(frame.where(f"round > {known}{again}"))
             if changed is None:
                 yield DerivedChanges(app, run, table, None)
             else:
                 with on_disk(changed) as stored:
                     yield DerivedChanges(app, run, table, stored)
-        newest = max((file.high["round"] for file in files), default=known)
+        newest = max((known, *(file.high["round"] for file in files)))
         run.summary = {**run.summary, "round": newest}
 
 

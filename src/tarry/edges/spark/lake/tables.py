@@ -143,7 +143,7 @@ class LakeTable:
 
     @property
     def _partitions(self) -> list[str]:
-        return [] if self.name == "open" else ["date"]
+        return [] if self.name in ("open", "verified") else ["date"]
 
     def _stored(self) -> deltalake.DeltaTable | None:
         uri = self._uri()

@@ -5,6 +5,7 @@ Rows of the data source pass through a Python process. Those of JDBC do not, whi
 queries are the same.
 """
 
+import math
 from collections.abc import Sequence
 from datetime import datetime
 from functools import reduce
@@ -23,6 +24,8 @@ from tarry.pipeline import pipeline_on
 DRIVER = "org.postgresql.Driver"
 _FETCHED = 10_000
 """Rows in memory at a time, of each task."""
+_SLICES = 4
+"""Of the data source, which keeps a slice in memory, read by one task: a task connects anew."""
 
 
 def read(
@@ -47,9 +50,10 @@ def read(
         return spark.read.format("tarry").options(**texts).load()
     scan, windows, cores = options.scan(), pipeline_on(options.dsn).windows, spark.sparkContext.defaultParallelism
     reads = windows.reads(scan, None, partitions=options.partitions)
-    if options.partitions is None and (odd := sum(len(read.shares) for read in reads) % cores):
+    if options.partitions is None:
         # As many for each core, so that none of them waits for the last one.
-        reads = windows.reads(scan, None, partitions=sum(len(read.shares) for read in reads) + cores - odd)
+        each = math.ceil(sum(len(read.shares) for read in reads) / _SLICES / cores)
+        reads = windows.reads(scan, None, partitions=max(1, each) * cores)
     url, properties = connection(address)
     frames = [
         spark.read.jdbc(url, f"({read.query}) s", predicates=[share.where for share in read.shares], properties=properties)

@@ -30,15 +30,15 @@ def impossible(sequence: DataFrame, truncated_queues: Sequence[int]) -> DataFram
 
 
 def folded(sequence: DataFrame) -> DataFrame:
-    """The messages that are live after all these events, one row per key."""
-    return sequence.where(f"is_last and kind not in ({_listed(ENDS)})").select(*STATE)
+    """The last events of the messages that are live after all these events, one row per key."""
+    return sequence.where(f"is_last and kind not in ({_listed(ENDS)})")
 
 
 def folded_dead(events: DataFrame) -> DataFrame:
-    """The dead letters that exist after all these events: buried, and neither redriven nor discarded."""
+    """The burials of the dead letters that exist after all these events: neither redriven nor discarded."""
     ended = events.where("kind in ('redriven', 'discarded')")
     gone = ended.selectExpr("if(kind = 'discarded', version, from_version) as version")
-    return events.where("kind = 'buried'").join(gone, "version", "left_anti").select("queue_id", "key", "version")
+    return events.where("kind = 'buried'").join(gone, "version", "left_anti")
 
 
 def doubled(events: DataFrame) -> DataFrame:

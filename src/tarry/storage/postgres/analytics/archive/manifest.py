@@ -21,6 +21,7 @@ from tarry.core.analytics.manifest import (
     PastRun,
     Run,
     by_day,
+    directory_of,
 )
 from tarry.core.errors import InvalidState, StoreUnavailable
 from tarry.core.journal.snapshots import BEGINNING, Digest, SnapshotBound, Window
@@ -105,8 +106,9 @@ class PostgresManifest(Role):
 
     def known_directories(self, lake: str) -> set[str]:
         """Directories that may contain data: of batches that are readable, being written, or were readable recently."""
-        known = READABLE | {BatchState.PLANNED, BatchState.REPLACED}
-        return {stored.directory for stored in self.batches(lake, known)}
+        return {
+            directory_of(row.number) for row in self._database.fetch("analytics/archive/kept", list[Row], lake=lake)
+        }
 
     def complete(
         self,
