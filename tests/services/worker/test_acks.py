@@ -72,7 +72,7 @@ def test_handlers_run_while_others_are_acked_and_as_many_may_wait_for_their_acks
 
         replace_call(store, "messages.ack", slow)
 
-        @worker.handler("orders", concurrency=4 if limited else None)
+        @worker.handler("orders", concurrency=4 if limited else None, prefetch=4)  # else 50 more of such quick ones
         async def handle(payload: int) -> None:
             nonlocal running_now, started
             started, running_now = started + 1, running_now + 1

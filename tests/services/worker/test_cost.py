@@ -101,18 +101,19 @@ def test_the_calls_for_a_message_do_not_depend_on_how_many_run(on_memory: OnMemo
     on_memory(test)
 
 
-@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
-def test_polls_and_acks_of_many_messages_share_a_transaction(database: str, is_async: bool) -> None:
+@pytest.mark.parametrize(("concurrency", "is_async"), [(64, True), (64, False), (1, True)])
+def test_polls_and_acks_of_many_messages_share_a_transaction(database: str, concurrency: int, is_async: bool) -> None:
     written = "select pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
 
     async def test() -> None:
         async with tarry.connect_async(database, settings=StoreSettings.for_tests()) as app:
             with psycopg.connect(database, autocommit=True) as conn:
                 before = conn.execute(written).fetchone()
-                await work(app, concurrency=64, is_async=is_async)
+                await work(app, concurrency=concurrency, is_async=is_async)
                 after = conn.execute(written).fetchone()
         assert before is not None
         assert after is not None
-        assert after[0] - before[0] < 0.2 * N
+        # A worker of one slot leases few until it knows that its handler is quick.
+        assert after[0] - before[0] < (0.2 if concurrency > 1 else 0.6) * N
 
     asyncio.run(test())

@@ -201,9 +201,9 @@ class FakeJob:
 class TestPrefetch:
     """By a clock that the test moves."""
 
-    def prefetcher(self) -> tuple[Prefetcher, QueueLimits, list[float]]:
+    def prefetcher(self, **options: Any) -> tuple[Prefetcher, QueueLimits, list[float]]:
         now = [100.0]
-        limits = QueueLimits("q", QueueOptions(), 10)
+        limits = QueueLimits("q", QueueOptions(**options), 10)
         fake: Any = None
         prefetcher = Prefetcher(fake, limits, fake, lambda: now[0], fake)
         prefetcher._lease_s = 30.0
@@ -215,13 +215,34 @@ class TestPrefetch:
 
     def test_ahead_is_what_will_be_started_within_a_quarter_of_the_lease(self) -> None:
         prefetcher, limits, _ = self.prefetcher()
-        prefetcher.took(0.01)
+        prefetcher.took(0.1)
         assert prefetcher.missing(0) == limits.prefetch == 10
         prefetcher, limits, _ = self.prefetcher()
         prefetcher.took(15.0)  # ten places, a quarter of 30 s: five
         assert prefetcher.missing(0) == 5
         prefetcher, limits, _ = self.prefetcher()
         prefetcher.took(600.0)
+        assert prefetcher.missing(0) == 0
+
+    def test_quick_handlers_have_up_to_fifty_ahead_and_as_many_that_wait_for_their_acks(self) -> None:
+        prefetcher, limits, _ = self.prefetcher()
+        prefetcher.took(0.02)  # ten slots start one each 2 ms
+        assert (prefetcher.missing(0), limits.unacked) == (25, 25)
+        prefetcher.took(0.0)
+        assert (prefetcher.missing(0), limits.unacked) == (31, 31)
+        fixed, limits, _ = self.prefetcher(prefetch=3)
+        fixed.took(0.0001)
+        assert (fixed.missing(0), limits.unacked) == (3, 10)
+
+    def test_what_waited_for_handlers_that_became_slow_is_given_back_and_not_leased_again(self) -> None:
+        prefetcher, limits, _ = self.prefetcher()
+        prefetcher.took(0.0001)
+        jobs: list[Any] = [FakeJob(100.0) for _ in range(prefetcher.missing(0))]
+        prefetcher.held.extend(jobs)
+        assert len(jobs) == 50
+        assert prefetcher.unstarted(100.09) == []
+        assert prefetcher.unstarted(100.2) == jobs[limits.prefetch :]
+        assert list(prefetcher.held) == jobs[: limits.prefetch]
         assert prefetcher.missing(0) == 0
 
     def test_it_is_at_most_twice_the_concurrency_whatever_is_configured(self) -> None:

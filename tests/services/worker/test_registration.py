@@ -52,6 +52,13 @@ class TestSignatures:
         (source,) = worker.sources(WorkerSettings())
         assert not source.handler_of(None).wants_delivery
 
+    def test_a_delivery_alone_is_no_payload(self, worker: Worker) -> None:
+        def handle(delivery: tarry.Delivery[int]) -> None: ...
+        async def awaits(delivery: tarry.AsyncDelivery[Any]) -> None: ...
+
+        refused(worker, handle, "takes the payload first, and then the delivery")
+        refused(worker, awaits, "takes the payload first, and then the delivery")
+
     def test_what_awaits_gets_a_delivery_that_awaits(self, worker: Worker) -> None:
         async def handle(order: int, delivery: tarry.Delivery[Any]) -> None: ...
         def blocks(order: int, delivery: tarry.AsyncDelivery[Any]) -> None: ...

@@ -152,6 +152,9 @@ def _signature(call: Callable[..., Any], name: str, *, is_async: bool) -> tuple[
             f"handler {name}: {payload.name} has no type, so the payload cannot be decoded",
             hint=f"annotate it: {payload.name}: Order (a dataclass, pydantic model, …), dict, str, bytes, or Any",
         )
+    if _kind(hints[payload.name]) in (Delivery, AsyncDelivery):
+        both = f"(payload: Order, {payload.name}: tarry.{_kind(hints[payload.name]).__name__}[Order])"
+        raise InvalidInput(f"handler {name} takes the payload first, and then the delivery", hint=f"write {both}")
     wants_delivery = len(taken) > 1 and taken[1].default is taken[1].empty
     if wants_delivery:
         _check_delivery(hints.get(taken[1].name), name, is_async=is_async)
@@ -164,11 +167,14 @@ def _signature(call: Callable[..., Any], name: str, *, is_async: bool) -> tuple[
 
 def _check_delivery(hint: Any, name: str, *, is_async: bool) -> None:
     """Reject a delivery annotation of the wrong kind: an unawaited async verb would silently settle nothing."""
-    kind = get_origin(hint) or hint
     right, wrong = (AsyncDelivery, Delivery) if is_async else (Delivery, AsyncDelivery)
-    if kind is wrong:
+    if _kind(hint) is wrong:
         defined = "async def" if is_async else "def"
         raise InvalidInput(f"handler {name} is an {defined}: its delivery is a tarry.{right.__name__}")
+
+
+def _kind(hint: Any) -> Any:
+    return get_origin(hint) or hint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,10 @@ _AHEAD = 0.25
 """No more messages are prefetched than are expected to start within this share of a lease."""
 _LOWEST_EVERY = 10
 """One in this many consecutive full polls starts with the lowest priority, so that no priority starves."""
+_QUICK_MOST = 50
+_QUICK_S = 0.05
+"""Without a fixed number, as many messages as the slots handle in this time are leased ahead and acked together, if that is
+more than there are slots: as in `consume()`. Those that have waited for twice as long are released: others may have them."""
 
 
 class QueueLimits:
@@ -29,7 +33,10 @@ class QueueLimits:
     def __init__(self, queue: str, options: QueueOptions, concurrency: int) -> None:
         self.queue = queue
         self.limit = min(options.concurrency or concurrency, concurrency)
+        self.is_adaptive = options.prefetch is None
         self.prefetch = min(self.limit if options.prefetch is None else options.prefetch, 2 * self.limit)
+        self.unacked = self.limit
+        """How many messages may wait for their acks."""
         self.pace = None if options.rate is None else Pace(options.rate)
         self.running = 0
         self.unsettled = 0
@@ -38,9 +45,8 @@ class QueueLimits:
 
     @property
     def free(self) -> int:
-        """A handler that has ended leaves its slot before its message is acked, so that the next one runs meanwhile. As many
-        messages as handlers may wait for their acks."""
-        return min(self.limit - self.running, 2 * self.limit - self.unsettled)
+        """A handler that has ended leaves its slot before its message is acked, so that the next one runs meanwhile."""
+        return min(self.limit - self.running, self.limit + self.unacked - self.unsettled)
 
 
 class Prefetcher:
@@ -102,8 +108,10 @@ class Prefetcher:
     def _ahead(self) -> int:
         if self._mean_s is None:
             return 0  # the duration of a handler is not known yet
-        soon = self.limits.limit * _AHEAD * self._lease_s / max(self._mean_s, 1e-6)
-        return int(min(self.limits.prefetch, soon))
+        limits, each_s = self.limits, max(self._mean_s, 1e-6) / self.limits.limit
+        quick = min(_QUICK_MOST, int(_QUICK_S / each_s)) if limits.is_adaptive else 0
+        limits.unacked = max(limits.limit, quick)
+        return min(max(limits.prefetch, quick), int(_AHEAD * self._lease_s / each_s))
 
     def take(self, now_s: float) -> Job | None:
         """The next message, unless it has waited too long: then it is left to `unstarted`."""
@@ -111,9 +119,19 @@ class Prefetcher:
 
     def unstarted(self, now_s: float | None = None) -> list[Job]:
         """Remove and return all messages that have not started; with a time, those that have waited too long by then."""
-        jobs = [job for job in self.held if now_s is None or _is_stale(job, now_s)]
-        self.held = deque(job for job in self.held if now_s is not None and not _is_stale(job, now_s))
+        kept: deque[Job] = deque()
+        jobs: list[Job] = []
+        for job in self.held:
+            (kept if now_s is not None and self._may_wait(job, len(kept), now_s) else jobs).append(job)
+        self.held = kept
+        if jobs and now_s is not None:
+            # Handlers take longer than before: otherwise the same messages would be leased again.
+            self._mean_s = max(self._mean_s or 0.0, now_s - _sent_s(jobs[0]))
         return jobs
+
+    def _may_wait(self, job: Job, before: int, now_s: float) -> bool:
+        is_early = before < self.limits.prefetch or now_s < _sent_s(job) + 2 * _QUICK_S
+        return is_early and not _is_stale(job, now_s)
 
     async def run(self, slots: Callable[[Prefetcher], int], arrived: Callable[[], None]) -> None:
         """Poll until cancelled; a cancelled poll releases the messages in its response."""
@@ -153,6 +171,11 @@ class Prefetcher:
         self._full_polls = 0 if lowest_first or len(deliveries) < n else self._full_polls + 1
         queue, handler_of, interrupt = self.queue, self.source.handler_of, self._interrupt
         return [Job(queue, delivery, handler_of(delivery.type), interrupt) for delivery in deliveries]
+
+
+def _sent_s(job: Job) -> float:
+    """When its poll was sent: before its handler starts, a lease is not prolonged."""
+    return job.expires_s - job.span_s
 
 
 def _is_stale(job: Job, now_s: float) -> bool:

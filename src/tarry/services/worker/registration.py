@@ -29,6 +29,7 @@ class Registration:
         queues: Sequence[str],
         concurrency: int,
         activity: Callable[[], tuple[int, int, bool]],
+        release: str | None = None,
     ) -> None:
         """`activity`: running handlers, prolonged leases, and whether the worker is stopping."""
         self._store = store
@@ -40,6 +41,7 @@ class Registration:
             "version": version("tarry"),
             "queues": tuple(queues),
             "concurrency": concurrency,
+            "release": release,
         }
         self._activity = activity
         self.on_drain: Callable[[], None] = lambda: None

@@ -61,6 +61,8 @@ class Runtime:
         concurrency: int,
         background: Sequence[Loop] = (),
         timer: Callable[[], float] = elapsed_s,
+        *,
+        release: str | None = None,
     ) -> None:
         self.totals = Totals()
         self._app = app
@@ -94,6 +96,7 @@ class Runtime:
             [*self._limits],
             concurrency,
             lambda: (self._running, heartbeat.prolonged, self._stopping),
+            release,
         )
         looking = Loop("look for pauses", self._look_once, every=_LOOK_EVERY)
         self._loops = [heartbeat.loop, looking, self._registration.loop, *background]
@@ -190,6 +193,7 @@ class Runtime:
             returned = None if job.is_repeated else await self._dispatch.call(job)
             if not job.is_repeated and self._dispatch.is_plain(job, returned):
                 job.phase, job.is_in_batch = JobPhase.SETTLING, True
+                prefetcher.took(self._timer() - job.started_s)  # without the ack, which may take longer
                 self._acks[prefetcher].add(job, self._context)
                 self._free_slot(prefetcher, job)
                 self._start_soon()
@@ -228,7 +232,6 @@ class Runtime:
         for job, settled in batch:
             self._dispatch.acked(job, settled)
             self._leave(prefetcher, job)
-            prefetcher.took(job.took_s)
         self.totals.add([job.result for job, _ in batch])
         self._start()
 

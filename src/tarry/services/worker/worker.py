@@ -54,12 +54,16 @@ class WorkerSettings:
     """Number of processes of this worker: rates are divided among them."""
     until_empty: bool = False
     """Stop when nothing is due: for tests, and for jobs that another scheduler starts."""
+    release: str | None = None
+    """Of your program, such as a version or a commit: shown with the worker, and with the dead letters of its attempts."""
 
     def __post_init__(self) -> None:
         for name in ("concurrency", "processes"):
             if not 1 <= limits.check_count(value := getattr(self, name), name) <= MOST:
                 raise InvalidInput(f"{name} must be between 1 and {MOST:,}, not {value}")
         limits.check_delay(self.grace, "grace")
+        if self.release is not None:
+            limits.check_text(self.release, "a release", limits.TYPE_LENGTH)
         if self.queues == ():
             raise InvalidInput(
                 "queues names no queue, so there would be nothing to do", hint="name some, or leave it away for all"
@@ -233,7 +237,7 @@ class Worker:
 
         `background`: loops that run beside the handlers."""
         async with self.opened(app, settings) as sources:
-            runtime = Runtime(app, sources, self.hooks, settings.concurrency, background)
+            runtime = Runtime(app, sources, self.hooks, settings.concurrency, background, release=settings.release)
             grace_s = settings.grace.total_seconds()
             noting = asyncio.create_task(note_limits(app, sources), name="tarry-note-limits")
             try:
