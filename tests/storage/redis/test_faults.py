@@ -170,7 +170,7 @@ def _is_busy(admin: Any) -> bool:
 
 
 def test_a_child_process_never_has_the_request_numbers_of_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
-    requests, call = Requests(), ScriptCall(script("queues/now"), "key", {})
+    requests, call = Requests(repeated_by_driver=False), ScriptCall(script("queues/now"), "key", {})
     parent = requests.begin(call).arguments[3]
     monkeypatch.setattr(os, "getpid", lambda: 1)
     child = requests.begin(call).arguments[3]
@@ -243,6 +243,7 @@ def test_a_server_that_loads_its_data_is_waited_for() -> None:
             queue = app.queue("loading")
             queue.offer_many([Message(payload=n) for n in range(500)])
             with redis.Redis(port=server.port) as admin:
+                admin.mset({f"key {n}": n for n in range(12)})  # seconds to load, in which it can be seen
                 admin.bgrewriteaof()
                 until(lambda: not admin.info("persistence")["aof_rewrite_in_progress"])  # pyright: ignore[reportIndexIssue]
             server.kill()
@@ -349,7 +350,7 @@ def test_a_child_process_has_as_many_connections_as_its_parent_had(server: Redis
         queue = app.queue(new_name())
         queue.offer("first", 0)
         store: Any = app.store
-        store._connections._free.acquire()  # as by a thread that awaits its reply while another one forks
+        store._connections._free.get()  # as by a thread that awaits its reply while another one forks
         child = os.fork()
         if child == 0:
             os._exit(0 if queue.contains("first") else 1)

@@ -15,7 +15,8 @@ import redis
 import tarry
 from tarry import Settled
 from tarry.app import AsyncApp
-from tarry.core.errors import InvalidState
+from tarry.core.errors import InvalidState, StoreUnavailable
+from tarry.core.settings import RetrySettings, StoreSettings
 from tarry.edges.cli.exit_codes import ExitCode
 from tarry.edges.cli.main import main
 from tarry.edges.http.settings import BrokerSettings
@@ -152,3 +153,40 @@ def test_consumers_that_wait_execute_close_to_no_scripts_until_a_message_comes(s
 
 def _scripts(admin: Any) -> int:
     return sum(stat["calls"] for name, stat in admin.info("commandstats").items() if name.startswith("cmdstat_eval"))
+
+
+def test_an_offer_a_poll_and_an_ack_take_few_commands_and_one_round_trip_each(server: RedisServer) -> None:
+    with tarry.connect(server.url) as app, redis.Redis(port=server.port) as client:
+        queue = app.queue("counted")
+        queue.offer("first", 0)
+        assert queue.try_poll().ack() is Settled.DONE  # pyright: ignore[reportOptionalMemberAccess]
+
+        def commands(call: Any) -> tuple[int, Any]:
+            client.config_resetstat()
+            result = call()
+            stats: Any = client.info("commandstats")
+            stats.pop("cmdstat_config|resetstat")
+            assert stats.pop("cmdstat_evalsha")["calls"] == 1
+            return sum(each["calls"] for each in stats.values()), result
+
+        assert commands(lambda: queue.offer("a", 1))[0] <= 10
+        assert commands(lambda: queue.offer(None, 1))[0] <= 9  # no live message can have a key that was just generated
+        polled, delivery = commands(queue.try_poll)
+        assert polled <= 12
+        assert commands(delivery.ack)[0] <= 10
+        # A socket with a time limit of Python's would be polled before each call.
+        store: Any = app.store
+        assert store._connections._idle[0]._socket.gettimeout() is None
+
+
+def test_a_server_that_does_not_reply_is_given_up_in_time(server: RedisServer) -> None:
+    settings = StoreSettings(statement_for=timedelta(milliseconds=200), connection_retry=RetrySettings(retries=0))
+    with tarry.connect(server.url, settings=settings) as app, redis.Redis(port=server.port) as client:
+        app.queue("stalled").offer("first", 0)
+        client.execute_command("CLIENT", "PAUSE", 60_000, "WRITE")
+        try:
+            with pytest.raises(StoreUnavailable):
+                app.queue("stalled").offer("second", 0)
+        finally:
+            client.execute_command("CLIENT", "UNPAUSE")
+        assert not app.queue("stalled").contains("second")

@@ -46,6 +46,7 @@ def _options(settings: StoreSettings) -> dict[str, Any]:
     connect_s = settings.connect_for.total_seconds()
     statement_s = None if settings.statement_for is None else settings.statement_for.total_seconds()
     return {
+        "protocol": 2,  # nothing but replies comes
         "max_connections": settings.pool_size,
         "socket_connect_timeout": connect_s,
         "socket_timeout": statement_s,

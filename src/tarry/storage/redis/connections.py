@@ -1,32 +1,88 @@
 """Connections to one server for scripts, without what redis-py does around every command: its pool checks each connection by
-a system call before it is used. Here a broken one fails its command, which the store repeats with the same request number."""
+a system call before it is used, and its sockets with a time limit are polled before each call. Here a broken one fails its
+command, which the store repeats with the same request number."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import threading
+import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from functools import lru_cache
+from queue import Empty, SimpleQueue
+from struct import Struct
+from typing import Any, Final, Generic, TypeVar
 
+import hiredis
+from redis._parsers.base import BaseParser
 from redis.exceptions import ConnectionError as LostConnection
-from redis.exceptions import ResponseError
+from redis.exceptions import InvalidResponse, RedisError, ResponseError
 
 from tarry.core.ports import Connections
 from tarry.core.settings import StoreSettings
 
+_READ_SIZE = 65_536
+_INCOMPLETE: Final = object()
+_TIMEVAL = Struct("@ll")
+_PARSER: Any = BaseParser
+"""Of redis-py, for its classes of errors."""
+
 
 def packed(command: Sequence[Any]) -> bytes:
     """A command in the protocol of Redis."""
-    parts = [b"*%d\r\n" % len(command)]
-    for argument in command:
-        data = argument if isinstance(argument, bytes) else str(argument).encode()
-        parts.append(b"$%d\r\n%b\r\n" % (len(data), data))
-    return b"".join(parts)
+    parts = [_bulk(each) if type(each) is bytes else _known(each) for each in command]
+    return b"*%d\r\n%b" % (len(parts), b"".join(parts))
 
 
-Free = TypeVar("Free", threading.Semaphore, asyncio.Semaphore)
+def _bulk(data: bytes) -> bytes:
+    return b"$%d\r\n%b\r\n" % (len(data), data)
+
+
+@lru_cache(1_000)
+def _known(argument: str | int) -> bytes:
+    """Names of commands, hashes of scripts and keys of queues, which every call repeats."""
+    return _bulk(str(argument).encode())
+
+
+class _BlockingSocket:
+    """The socket of a connection that redis-py opens: with TLS, authentication and the choice of a database."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._socket: Any = None
+
+    def execute(self, data: bytes) -> Any:
+        sock = self._socket or self._connected()
+        sock.sendall(data)
+        reader = self._reader
+        while (reply := reader.gets()) is _INCOMPLETE:
+            received = sock.recv(_READ_SIZE)
+            if not received:
+                raise LostConnection("the server closed the connection")
+            reader.feed(received)
+        if isinstance(reply, RedisError):
+            raise reply
+        return reply
+
+    def _connected(self) -> Any:
+        self._connection.connect()
+        self._reader = hiredis.Reader(InvalidResponse, _PARSER.parse_error, notEnoughData=_INCOMPLETE)
+        self._socket = sock = self._connection._sock
+        limit_s = sock.gettimeout()
+        sock.settimeout(None)
+        if limit_s is not None:  # by the kernel: Python would poll the socket before each call
+            limit = _TIMEVAL.pack(int(limit_s), int(limit_s % 1 * 1_000_000))
+            for direction in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+                sock.setsockopt(socket.SOL_SOCKET, direction, limit)
+        return sock
+
+    def disconnect(self) -> None:
+        self._socket = None
+        self._connection.disconnect()
+
+
+Free = TypeVar("Free", "SimpleQueue[None]", asyncio.Semaphore)
 
 
 class _Idle(Generic[Free]):
@@ -65,20 +121,31 @@ class _Idle(Generic[Free]):
         return Connections(self._used + len(self._idle), len(self._idle), self._size, 0)
 
 
-class BlockingConnections(_Idle[threading.Semaphore]):
+def _free(size: int) -> SimpleQueue[None]:
+    """A semaphore in C."""
+    free: SimpleQueue[None] = SimpleQueue()
+    for _ in range(size):
+        free.put(None)
+    return free
+
+
+class BlockingConnections(_Idle["SimpleQueue[None]"]):
     def __init__(self, client: Any, settings: StoreSettings) -> None:
-        super().__init__(client, settings, threading.Semaphore)
+        super().__init__(client, settings, _free)
+        make = self._make
+        self._make = lambda: _BlockingSocket(make())
 
     def execute(self, command: Sequence[Any]) -> Any:
         data = packed(command)
         free = self._own()
-        if not free.acquire(timeout=self._wait_s):
-            raise LostConnection(f"no connection was free for {self._wait_s:g} s")
+        try:
+            free.get(timeout=self._wait_s)
+        except Empty:
+            raise LostConnection(f"no connection was free for {self._wait_s:g} s") from None
         try:
             connection = self._take()
             try:
-                connection.send_packed_command([data])
-                return connection.read_response()
+                return connection.execute(data)
             except ResponseError:
                 raise
             except BaseException:
@@ -88,7 +155,7 @@ class BlockingConnections(_Idle[threading.Semaphore]):
             finally:
                 self._give_back(connection)
         finally:
-            free.release()
+            free.put(None)
 
     def close(self) -> None:
         with suppress(IndexError):  # no check before: other threads take connections, too

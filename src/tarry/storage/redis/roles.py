@@ -14,6 +14,7 @@ from tarry.core.clock import AuthorityClock, Clock
 from tarry.core.errors import InvalidInput
 from tarry.core.settings import StoreSettings
 from tarry.core.wakeup.wait_queue import WaitQueue
+from tarry.storage.redis.clients import is_cluster
 from tarry.storage.redis.cron.role import RedisCron
 from tarry.storage.redis.dead_letters.role import RedisDeadLetters
 from tarry.storage.redis.journal.analytics import RedisAnalytics
@@ -38,13 +39,15 @@ class Request(NamedTuple):
     script sees a part of a queue while its keys move one by one."""
 
     slot: int
+    params: dict[str, Any]
     arguments: tuple[Any, ...]
 
 
 class Requests:
     """Request numbers by slot. A slot has one request in flight, so a queue remembers one reply per slot, not per request."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, repeated_by_driver: bool) -> None:
+        self._own = {"again": True} if repeated_by_driver else {}
         self._begin()
 
     def _begin(self) -> None:
@@ -62,16 +65,24 @@ class Requests:
         except IndexError:
             slot = next(self._slots)
         params = {name: value for name, value in call.params.items() if value is not None}
-        params = {"slot": f"{self._name}:{slot}", "request": next(self._numbers)} | params
+        params = {"slot": f"{self._name}:{slot}", "request": next(self._numbers), **self._own, **params}
         try:
-            packed = msgspec.msgpack.encode(params)
+            return _request(slot, params, call)
         except (UnicodeEncodeError, OverflowError, ValueError) as error:
             self._free.append(slot)
             raise InvalidInput(f"a key or another argument cannot be stored: {error}") from error
-        return Request(slot, (2, call.key, f"{call.key}:none", packed, *call.payloads))
+
+    def again(self, request: Request, call: ScriptCall) -> Request:
+        """The same request, which may have been executed. Others are not looked for among those that were."""
+        return _request(request.slot, request.params | {"again": True}, call)
 
     def end(self, request: Request) -> None:
         self._free.append(request.slot)
+
+
+def _request(slot: int, params: dict[str, Any], call: ScriptCall) -> Request:
+    packed = msgspec.msgpack.encode(params)
+    return Request(slot, params, (2, call.key, f"{call.key}:none", packed, *call.payloads))
 
 
 class RedisRoles:
@@ -97,4 +108,4 @@ class RedisRoles:
         self.rollups = RedisRollups(context, self.queues, self.journal, self.dead_letters, self.cron)
         self.search = RedisSearch(context, scan)
         self.analytics = RedisAnalytics(context, self.journal)
-        self._requests = Requests()
+        self._requests = Requests(repeated_by_driver=is_cluster(url))

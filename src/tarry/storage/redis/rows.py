@@ -7,18 +7,20 @@ from datetime import datetime
 from functools import lru_cache
 from hashlib import sha256
 from struct import Struct
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
 
 from tarry.core.journal.events import KINDS, Event, EventKind, JournalLevel
-from tarry.core.messages.model import TRACE_HEADERS, DeadLetter, Draft, Lease, StoredMessage
+from tarry.core.messages.model import TRACE_HEADERS, DeadLetter, Draft, Lease, LeaseId, StoredMessage
 from tarry.core.messages.retry import Retry
 from tarry.core.messages.states import live_state
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.storage.redis.operation import duration, instant, json_text, micros, since, stored_retry
 from tarry.wire.base import same_fields
+
+P = TypeVar("P")
 
 _HASH_BYTES = 8
 
@@ -56,7 +58,10 @@ class MessageRow(msgspec.Struct, gc=False):
             return None
         return msgspec.json.decode(self.headers or "{}") | msgspec.json.decode(self.trace or "{}")
 
-    def lease(self, key: str, payload: bytes) -> Lease[bytes]:
+    def lease_id(self, key: str) -> LeaseId:
+        return LeaseId(key, UUID(hex=self.token))
+
+    def lease(self, key: str, payload: P) -> Lease[P]:
         return Lease(
             key,
             payload,

@@ -55,17 +55,19 @@ class RedisStore(RedisRoles):
     def _reply(self, call: ScriptCall) -> Any:
         """Retry after transient errors, with the same request: what was executed already is not executed again."""
         request = self._requests.begin(call)
-        retry, started_s, failures = self.settings.connection_retry, time.monotonic(), 0
+        started_s, failures = time.monotonic(), 0
         while True:
             try:
                 reply = self._execute(call, request)
             except (RedisError, OSError) as error:
+                retry = self.settings.connection_retry
                 failures += 1
                 pause_s = retry.pause(failures).total_seconds()
                 spent_s = time.monotonic() - started_s + pause_s
                 is_last = failures > retry.retries or spent_s > retry.total_for.total_seconds()
                 if is_last or not is_transient(error):
                     raise translated(error, failures) from error
+                request = self._requests.again(request, call)
             else:
                 self._requests.end(request)
                 return reply

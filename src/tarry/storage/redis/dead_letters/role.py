@@ -352,6 +352,8 @@ class RedisDeadLetters(RedisRole):
         step: dict[str, Any] = {"job": str(job.id), "step": stored.moves, "chosen": text}
         if job.jitter:
             step |= {"jitter": job.jitter // timedelta(microseconds=1), "seed": random.getrandbits(31)}
+        if job.max_attempts is not None:
+            step["max_attempts"] = job.max_attempts
         if job.target is None:
             text, revived = yield from self._revive(job.queue, letters, **step)
         else:

@@ -1,5 +1,5 @@
 -- One offer: a conflict is decided against the live row in the same script, so two producers of one key are ordered, and the last
--- version wins. Returns a letter (created, updated, ignored) and the row.
+-- version wins. Returns a letter (created, updated, ignored) and the row. `fresh`: all keys were just generated, and none is live.
 -- include: lua/_queue
 -- include: lua/_journal
 -- include: lua/_rows
@@ -18,8 +18,10 @@ local function replaces(draft, live, planned, payload)
     or #payload ~= live.size or redis.call('HGET', q .. ':payloads', live.key) ~= payload
 end
 
+local function live_of(key) return not a.fresh and row_of(key) or nil end
+
 local function offer(draft, key, hash, payload)
-  local live = row_of(key)
+  local live = live_of(key)
   draft.options = draft.options or pack_options(draft)
   local planned, limit = plan(draft, live)
   if live and not replaces(draft, live, planned, payload) then return 'i', live end

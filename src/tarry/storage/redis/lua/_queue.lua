@@ -7,9 +7,10 @@ local time = redis.call('TIME')
 local real = time[1] * 1000000 + time[2]
 local now = a.now or real
 
--- An earlier try of this request may have been executed and its reply lost, by us or inside of the driver. A slot has one
--- request in flight, so its last one is enough.
-local kept = a.slot and redis.call('GET', q .. ':request:' .. a.slot)
+-- An earlier try of this request may have been executed and its reply lost: by this client (`again`), by the driver
+-- of a cluster, or by another process, where the caller has named the request (`keep_for`). A slot has one request in flight,
+-- so its last one is enough.
+local kept = (a.again or a.keep_for) and redis.call('GET', q .. ':request:' .. a.slot)
 kept = kept and cmsgpack.unpack(kept)
 if kept and kept[1] ~= a.request then kept = nil end
 -- A write, so that WAIT on this connection waits for the replicas, too.

@@ -11,6 +11,12 @@ local function revive(row, payload, kind, detail)
   detail.from_version = tonumber(row.version)
   row.more = {origin = row.version, trace = row.more.trace}
   row.version, row.attempt, row.created_at, row.consumer = num(next_of('version')), 0, now, ''
+  if a.max_attempts then
+    local options = {}
+    for name, value in pairs(options_of(row)) do options[name] = value end
+    options.max_attempts = a.max_attempts
+    row.options = pack_options(options)
+  end
   local due = num(now + (a.jitter and math.floor(math.random() * a.jitter) or 0))
   row.planned_at, row.due_at = due, due
   wait(row)

@@ -8,6 +8,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import fields
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, LiteralString, TypeVar
 
 from tarry.core.errors import InvalidPayload
@@ -43,6 +44,11 @@ _SETTLED = {"d": Settled.DONE, "l": Settled.LEASE_LOST, "g": Settled.GONE, "-": 
 _POLL_OPTIONS = tuple(field.name for field in fields(PollOptions))
 
 
+@lru_cache(1_000)
+def _poll_params(options: PollOptions) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in _POLL_OPTIONS} | {"lease_for": duration(options.lease_for)}
+
+
 class RedisMessages(RedisRole):
     def __init__(self, context: RoleContext, offers: Offers, scan: MessageScan) -> None:
         super().__init__(context)
@@ -66,20 +72,20 @@ class RedisMessages(RedisRole):
         """Leased first, then decoded. What cannot be decoded is buried, and others take its place; a round in which a decoder
         raised is the last, so that a bug of it costs one call at most n attempts."""
         leases: builtins.list[Lease[P]] = []
-        params = {name: getattr(options, name) for name in _POLL_OPTIONS} | {"lease_for": duration(options.lease_for)}
+        params = _poll_params(options)
         while (missing := min(n - len(leases), _MOST_AT_ONCE)) > 0:
             nonce = os.urandom(16).hex()
             reply = yield from self._in_queue(queue, "messages/poll", create=True, n=missing, nonce=nonce, **params)
             undecodable: builtins.list[tuple[LeaseId, str]] = []
             failures: builtins.list[Failure] = []
-            for key, packed, payload in zip(*reply, strict=True):
-                lease = row_of(packed).lease(key.decode(), payload)
+            for name, packed, payload in zip(*reply, strict=True):
+                row, key = row_of(packed), name.decode()
                 try:
-                    leases.append(lease.decoded(decode(payload, lease.content_type)))
+                    leases.append(row.lease(key, decode(payload, row.content_type)))
                 except InvalidPayload as error:
-                    undecodable.append((lease.lease_id, error.message))
+                    undecodable.append((row.lease_id(key), error.message))
                 except Exception as error:
-                    failures.append(Failure(lease.lease_id, decoder_error(lease.key, error)))
+                    failures.append(Failure(row.lease_id(key), decoder_error(key, error)))
             for lease_id, error in undecodable:
                 reason: BuryReason = "undecodable"
                 yield from self._settle(queue, "messages/bury", [lease_id], reason=reason, error=clip_error(error))

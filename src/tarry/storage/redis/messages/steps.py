@@ -24,6 +24,7 @@ class Offers(RedisRole):
         params = {
             "keys": [draft.key for draft in drafts],
             "hashes": "".join(map(payload_hash, payloads)),
+            "fresh": all(draft.fresh for draft in drafts) or None,
             **_shared(drafts),
         }
         reply = yield from self._in_queue(queue, "messages/offer", payloads, create=True, **params, **once)
@@ -34,6 +35,8 @@ class Offers(RedisRole):
 
 def _shared(drafts: Sequence[Draft]) -> dict[str, Any]:
     """What the messages have in common, once, and which of it each one has: most batches have one kind of message."""
+    if len(drafts) == 1:
+        return {"drafts": [draft_fields(drafts[0])]}
     numbers: dict[Any, int] = {}
     fields: list[dict[str, Any]] = []
     uses: list[int] = []

@@ -16,6 +16,7 @@ from tarry.core.rollups.model import (
     DUE_COUNTED,
     ConsumerSlice,
     DeathSlice,
+    DepthSlice,
     Measure,
     QueueSlice,
     RolledUp,
@@ -62,6 +63,9 @@ class RedisRollups(RedisRole):
     @operation
     def consumers(self, window: RollupWindow) -> Op[list[ConsumerSlice]]:
         return consumers_of((yield from self._events(window)))
+
+    def depths(self, window: RollupWindow, sum_of: Sequence[str]) -> RedisOperation[list[DepthSlice]]:
+        return self._result([])
 
     @operation
     def standings(self, *, limit: int = 1_000, queue: str | None = None) -> Op[list[Standing]]:
