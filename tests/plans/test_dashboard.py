@@ -101,6 +101,12 @@ def test_the_counts_of_queues_scan_no_more_than_they_count(scene: Scene, limit: 
     assert plan.rows() <= 2 * 2 * limit + 10
 
 
+def test_a_sample_of_the_states_scans_no_more_than_it_counts(scene: Scene) -> None:
+    later = scene.now + timedelta(hours=1)  # a slice that has no sample yet
+    plan = fresh(scene.conn, bind("rollups/sample", now=later, limit=1_000, least=100), run=True)
+    assert 100 < plan.rows() <= 2 * 2 * 1_000 + 100
+
+
 def test_the_counts_of_one_queue_scan_no_more_than_they_count(scene: Scene) -> None:
     (plan,) = scene.plans(scene.app.store.queues.counts("many", limit=500))
     assert {node.kind for node in plan.scans()} == {"Index Scan"}

@@ -3,15 +3,25 @@
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeVar
 
 from tarry.core.errors import TarryError
+from tarry.core.messages.model import Counted
 from tarry.core.ports import AsyncStore
 from tarry.core.rollups.health import JUDGED_FOR, Lag, QueueHealth, judge
-from tarry.core.rollups.model import ConsumerSlice, Measure, QueueSlice, RollupWindow, TimeBucket, summed
+from tarry.core.rollups.model import (
+    ConsumerSlice,
+    DepthSlice,
+    Measure,
+    QueueSlice,
+    RollupWindow,
+    Standing,
+    TimeBucket,
+    summed,
+)
 from tarry.services.shared_result import SharedResult
 
 MINUTE = timedelta(minutes=1)
@@ -56,6 +66,8 @@ class TimeSeries:
     live: Sequence[int | None]
     """Live messages at the end of each point; None if the total is not known."""
     dead: Sequence[int | None]
+    states: Mapping[str, Sequence[int | None]]
+    """The live ones by state, as sampled; None: not known. Empty: most points have no sample."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,23 +127,53 @@ async def time_series(
         store.rollups.slices(window._replace(until=end if until is None else until + width), sum_of=names)
     )
     buckets = await store.run(store.rollups.times(Measure.LAG, window, sum_of=names))
-    by_start: dict[datetime, list[TimeBucket]] = defaultdict(list)
-    for bucket in buckets:
-        by_start[bucket.start_at].append(bucket)
     sums = {row.start_at: row for row in slices}
     ordered = [sums.get(start) or QueueSlice("", start) for start in starts]
     later = [row for row in slices if row.start_at >= end]
     standings = [row.health.standing for row in rows]
+    depths = await store.run(store.rollups.depths(window, names))
+    is_present = until is None or until < end
     live_totals = [standing.live_total for standing in standings]
     dead_totals = [standing.dead_total for standing in standings]
+    live = _backwards(live_totals, [row.live_delta for row in (*ordered, *later)])[: len(ordered)]
     return TimeSeries(
         starts=starts,
         slices=ordered,
-        lags=[Lag.of(summed(by_start[start])) for start in starts],
+        lags=percentiles(buckets, starts),
         buckets=buckets,
-        live=_backwards(live_totals, [row.live_delta for row in (*ordered, *later)])[: len(ordered)],
+        live=live,
         dead=_backwards(dead_totals, [row.dead_delta for row in (*ordered, *later)])[: len(ordered)],
+        states=_states(depths, starts, live, standings if is_present else ()),
     )
+
+
+def _states(
+    depths: Sequence[DepthSlice], starts: Sequence[datetime], live: Sequence[int | None], present: Sequence[Standing]
+) -> dict[str, list[int | None]]:
+    """`present`: the queues, if the last point is not over yet. Where nothing was live, no sample is needed."""
+    sampled = {row.start_at: row for row in depths}
+    known = sum(at in sampled or total == 0 for at, total in zip(starts, live, strict=True))
+    if not sampled or 2 * known < len(starts):
+        return {}
+    states: dict[str, list[int | None]] = {}
+    for name in ("delayed", "ready", "leased"):
+        values = [
+            getattr(sampled[start], name) if start in sampled else 0 if total == 0 else None
+            for start, total in zip(starts, live, strict=True)
+        ]
+        if present:
+            counts: list[Counted] = [getattr(standing.counts, name) for standing in present]
+            values[-1] = None if any(count.capped for count in counts) else sum(count.n for count in counts)
+        states[name] = values
+    return states
+
+
+def percentiles(buckets: Sequence[TimeBucket], starts: Sequence[datetime]) -> list[Lag]:
+    """Those of each point in time."""
+    by_start: dict[datetime, list[TimeBucket]] = defaultdict(list)
+    for bucket in buckets:
+        by_start[bucket.start_at].append(bucket)
+    return [Lag.of(summed(by_start[start])) for start in starts]
 
 
 def _backwards(totals: Sequence[int | None], deltas: Sequence[int]) -> list[int | None]:

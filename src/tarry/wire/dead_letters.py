@@ -16,6 +16,7 @@ from tarry.wire.base import (
     Duration,
     Instant,
     Key,
+    MaxAttempts,
     Page,
     QueueName,
     Request,
@@ -53,6 +54,7 @@ class StartRedriveRequest(Request):
     canary: Canary = 0
     jitter: Annotated[Duration | None, Meta(description="Each becomes due at a random time within this.")] = None
     stop_above: Annotated[StopAbove | None, Meta(description="Pause if more than this share died again.")] = None
+    max_attempts: Annotated[MaxAttempts | None, Meta(description="Of each; else as before it died.")] = None
     target: Annotated[QueueName | None, Meta(description="Another queue to which they go; else their own.")] = None
     after: Annotated[Duration | None, Meta(description="The first one is redriven this much later.")] = None
     started_by: Annotated[Consumer | None, Meta(description="The consumer that starts it; else the key.")] = None
@@ -104,6 +106,7 @@ class Redrive(Response):
     canary: int
     jitter: Duration
     stop_above: Annotated[float | None, Meta(description="Pauses if more than this share died again.")]
+    max_attempts: Annotated[int | None, Meta(description="Of each redriven message; else as before it died.")]
     died_again: Annotated[int, Meta(description="Counted while there is such a limit.")]
     target: Annotated[str | None, Meta(description="The queue to which they go, if it is not their own.")]
     canaries: list[int]

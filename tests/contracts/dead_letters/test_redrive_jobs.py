@@ -379,6 +379,20 @@ class TestGently:
         with pytest.raises(InvalidInput, match="stop_above must be a share"):
             queue.dead_letters.start_redrive(stop_above=share)
 
+    def test_redriven_messages_have_as_many_attempts_as_the_job_allows(self, queue: Queue[Any]) -> None:
+        first, second = dead(queue, 2)
+        redrive = queue.dead_letters.start_redrive(max_attempts=1, key_prefix=first)
+        finish(redrive)
+        finish(queue.dead_letters.start_redrive(key_prefix=second))
+        assert redrive.job.max_attempts == 1
+        assert [(seen(queue, key).attempt, seen(queue, key).own_max_attempts) for key in (first, second)] == [
+            (0, 1),
+            (0, None),
+        ]
+        for delivery in queue.try_poll_many(2):
+            delivery.nack("again", after=0 * MINUTE)
+        assert [letter.key for letter in queue.dead_letters.list()] == [first]
+
     def test_a_jitter_before_now_is_refused_by_its_name(self, queue: Queue[Any]) -> None:
         with pytest.raises(InvalidInput, match="jitter must be between 0 and 10 years"):
             queue.dead_letters.start_redrive(jitter=-MINUTE)

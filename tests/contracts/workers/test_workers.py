@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tarry.app import App
-from tarry.core.workers.model import KEPT_FOR, LATE_AFTER, RunningWorker, WorkerReport
+from tarry.core.workers.model import KEPT_FOR, LATE_AFTER, RELEASES_KEPT_FOR, RunningWorker, WorkerReport, releases_of
 from tests.kit.backends import Backend, new_name, where_the_messages_are
 from tests.kit.clocks import START, WatchedClock
 from tests.kit.steps import SECOND
@@ -62,6 +62,35 @@ def test_a_worker_that_leaves_or_no_longer_reports_is_dropped(app: App, consumer
     report(app, consumer, 3)  # which removes the other for good
     clock.set(START)
     assert [worker.pid for worker in listed(app, consumer)] == [3]
+    clock.advance(3 * KEPT_FOR)
+    report(app, consumer, 3)  # its machine was suspended
+    assert [worker.seen_at for worker in listed(app, consumer)] == [START + 3 * KEPT_FOR]
+
+
+def test_it_is_known_later_which_release_a_consumer_ran(app: App, consumer: str, clock: WatchedClock) -> None:
+    def ran(*seconds: float) -> list[list[str]]:
+        known = app.store.run(app.store.workers.releases(START))
+        instants = [START + timedelta(seconds=second) for second in seconds]
+        return [releases_of(known, consumer, at, at) for at in instants]
+
+    report(app, consumer, 1)
+    assert ran(0) == [[]]
+    report(app, consumer, 2, release="1.0")
+    clock.advance(100 * SECOND)
+    report(app, consumer, 2, release="1.0")
+    assert listed(app, consumer)[1].release == "1.0"
+    clock.advance(10 * SECOND)
+    app.store.run(app.store.workers.leave(f"{consumer}-2"))
+    report(app, consumer, 3, release="2.0")
+    assert ran(-1, 50, 105, 110, 111, 500) == [[], ["1.0"], ["1.0"], ["2.0"], ["2.0"], []]
+    report(app, consumer, 4, release="1.0")  # both for a while
+    clock.advance(100 * SECOND)
+    report(app, consumer, 3, release="2.0")
+    report(app, consumer, 4, release="1.0")
+    assert ran(150) == [["1.0", "2.0"]]
+    clock.advance(RELEASES_KEPT_FOR + SECOND)
+    report(app, f"{consumer}-other", release="3.0")  # which removes the others
+    assert ran(50, 150) == [[], []]
 
 
 def test_all_workers_of_a_consumer_drain_after_their_next_report(app: App, consumer: str, clock: WatchedClock) -> None:

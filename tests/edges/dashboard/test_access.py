@@ -212,6 +212,7 @@ class TestForms:
         assert locked.app.queues.get("orders").paused_reason == "deploy"
         page = admin.get("/queues/orders")
         assert "orders is paused" in page.text
+        assert re.search(r"</time> by \w+: deploy", page.text), "the actor"
         assert admin.post("/queues/orders/resume", data={"form": token(page)}).status_code == 303
         locked.app.queues.create("old")
         named = {"form": token(admin.get("/queues/old/settings")), "new_name": "new"}

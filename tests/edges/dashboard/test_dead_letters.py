@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import re
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from tarry.core.workers.model import WorkerReport
 from tests.edges.dashboard.conftest import Screen, Served, accessible
 from tests.edges.dashboard.dead_letters import bury
 
@@ -22,6 +24,16 @@ def dead(dashboard: Served) -> None:
     app = dashboard.app
     for name in ("many", "one", "none", "hostile", "trash"):
         app.queues.create(name)
+    about: dict[str, Any] = {
+        "id": "w",
+        "consumer": app.consumer,
+        "host": "h",
+        "pid": 1,
+        "version": "1",
+        "concurrency": 1,
+    }
+    about |= {"queues": ("many",), "at": datetime.now(UTC), "release": "shop 1.4.2"}
+    app.store.run(app.store.workers.report(WorkerReport(**about)))
     bury(app, "many", 9_990, "TimeoutError: after 3 s\nTraceback", type="mail", headers={"authorization": "x"})
     bury(app, "many", 10, "KeyError: 'id'", first=9_990, payload={"tenant": "globex", "password": "secret-1"})
     bury(app, "one", 1, None)
@@ -45,6 +57,7 @@ class TestGroups:
         row = rows(page, "group-table").filter(has_text="TimeoutError: after <n> s")
         expect(row).to_contain_text("9,990")
         expect(row).to_contain_text("many · buried · mail")
+        expect(row).to_contain_text("release shop 1.4.2")
         expect(row.get_by_role("img", name="9,990 deaths")).to_have_count(0)  # the newest 5,000 are drawn
         expect(row.get_by_role("img")).to_have_attribute("aria-label", re.compile("deaths? in the last 1h"))
 
@@ -64,6 +77,7 @@ class TestGroups:
         expect(facets).to_contain_text("of the newest 10")
         expect(facets.get_by_role("listitem").filter(has_text="tenant=globex")).to_contain_text("100 %")
         expect(facets).not_to_contain_text("secret-1")
+        expect(facets).to_contain_text(re.compile(r"Releases\s*shop 1.4.2 10"))
         expect(rows(page, "example-table")).to_have_count(10)
         page.get_by_role("link", name="All 10").click()
         expect(page).to_have_url(re.compile(r"/queues/many/dead\?fingerprint=[0-9a-f]{12}$"))

@@ -269,6 +269,7 @@ class TestInspector:
         page.get_by_label("When").fill("+5m")
         page.get_by_role("dialog", name="Reschedule it").get_by_role("button", name="Reschedule").click()
         expect(page.get_by_text("e is rescheduled")).to_be_visible()
+        expect(page.locator("#audit")).to_contain_text("reschedule a message by anonymous")
         page.get_by_role("button", name="Offer again").click()
         page.get_by_role("dialog", name="Offer it again").get_by_role("button", name="Offer", exact=True).click()
         expect(page.locator(".notice")).to_contain_text("was offered")
@@ -442,17 +443,25 @@ class TestConsumers:
 
         def report(at: datetime) -> bool:
             about: dict[str, Any] = {"id": "w1", "consumer": "billing <1>", "host": "host-a", "pid": 4711}
-            about |= {"version": "0.9.9", "queues": ("orders",), "concurrency": 8, "extensions": 12, "at": at}
+            about |= {
+                "version": "0.9.9",
+                "queues": ("orders",),
+                "concurrency": 8,
+                "extensions": 12,
+                "at": at,
+                "release": "1.4.2",
+            }
             return store.run(store.workers.report(WorkerReport(**about)))
 
         report(datetime.now(UTC) + timedelta(seconds=90))
         assert accessible(screen, bare, "/consumers/billing%20%3C1%3E") == []
         page = screen.open("/consumers")
         row = page.locator("#consumer-table tbody tr").filter(has_text="billing <1>")
-        for text in ("host-a", "active", "0.9.9", "12", "1m"):
+        for text in ("host-a", "active", "1.4.2", "12", "1m"):
             expect(row).to_contain_text(text)
         row.get_by_role("link").first.click()
         expect(page.locator("#worker-table")).to_contain_text("process 4711")
+        expect(page.locator("#worker-table")).to_contain_text("0.9.9")
         page.get_by_role("button", name="Drain").click()
         page.get_by_role("dialog").get_by_role("button", name="Drain").click()
         expect(page.locator(".notice")).to_contain_text("1 worker of billing <1> to drain")

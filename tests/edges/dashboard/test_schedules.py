@@ -129,6 +129,7 @@ class TestSchedule:
         expect(page.locator(".notice")).to_contain_text("nightly is paused")
         state = jobs.app.schedules.get(schedule)
         assert (state.paused, state.paused_reason) == (True, "the printer is broken")
+        expect(page.locator(".paused-note")).to_contain_text("by anonymous: the printer is broken")
         page.get_by_role("button", name="Resume").click()
         page.get_by_role("dialog").get_by_role("button", name="Resume").click()
         expect(page.locator(".notice")).to_contain_text("fires again")
@@ -265,6 +266,8 @@ class TestEditor:
         page.get_by_label("Cron expression").first.check()
         page.locator("#field-cron").fill("*/7 9-17 * * 1-5")
         expect(page.locator("#preview")).to_contain_text("This expression has no simple form")
+        page.get_by_label("Every …").check()
+        expect(page.locator("#preview")).to_contain_text("This has no cron text")
 
     def test_a_change_keeps_what_is_hidden_of_the_payload(self, jobs: Served, schedule: str, screen: Screen) -> None:
         page = screen.open("/schedules/nightly/edit")

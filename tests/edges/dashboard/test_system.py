@@ -17,7 +17,7 @@ from playwright.sync_api import Page, expect
 from tarry.admin import described
 from tarry.core.settings import StoreSettings
 from tarry.edges.dashboard.screens.system import setting_rows
-from tests.edges.dashboard.conftest import Screen, Served, accessible, served
+from tests.edges.dashboard.conftest import IS_TOO_WIDE, Screen, Served, accessible, served
 from tests.edges.dashboard.pipeline_results import SENTENCE, publish
 from tests.kit.blocking import Loop
 from tests.kit.servers import Server
@@ -179,12 +179,27 @@ def test_charts_mark_anomalies_pauses_and_deploys(many: Screen, filled: Served) 
     expect(marks.filter(has_text="orders is paused")).to_have_count(1)
     marks.filter(has_text="of orders").first.get_by_role("link").click()
     expect(page).to_have_url(re.compile(r"/anomalies/\d+"))
+    page.goto(f"{many.url}/queues/orders")
+    page.set_viewport_size({"width": 390, "height": 844})
+    longer = (
+        "li => li.innerHTML = li.innerHTML.replace('</a>', ' (ProviderDown)</a><small>and 45 more like it</small>')"
+    )
+    page.get_by_role("list", name="Anomalies").get_by_role("listitem").first.evaluate(longer)
+    assert not page.evaluate(IS_TOO_WIDE), "a long sentence makes the page wider than a phone"
+    page.get_by_role("list", name="Anomalies").get_by_role("link").first.click()
+    expect(page).to_have_url(re.compile(r"/anomalies/\d+"))
     filled.app.queues.resume("orders")
 
 
 def test_a_job_of_the_pipeline_can_be_started_here_or_the_page_explains_why_not(many: Screen) -> None:
     page = many.open("/pipeline?job=archive")
     expect(page.get_by_role("button", name="Run again now")).to_be_visible()
+    page.goto(f"{many.url}/pipeline?job=metrics")
+    page.get_by_label("Days from").fill("2026-01-31")
+    page.get_by_label("to", exact=True).fill("2026-01-30")
+    page.get_by_role("button", name="Run again now").click()
+    expect(page.get_by_role("main")).to_contain_text("the last day 2026-01-30 is before the first one")
+    many.errors.clear()
     page.goto(f"{many.url}/pipeline?job=anomalies")
     expect(page.locator("#runs")).to_contain_text("It cannot be started here: anomalies is run where its options")
     expect(page.get_by_role("button", name="Run again now")).to_have_count(0)
@@ -193,9 +208,10 @@ def test_a_job_of_the_pipeline_can_be_started_here_or_the_page_explains_why_not(
 def test_an_acknowledged_anomaly_leaves_the_inbox(many: Screen) -> None:
     page = many.open("/anomalies/2")
     page.get_by_role("button", name="Acknowledge").first.click()
-    page.get_by_label("Note").fill("deploy of 12:00")
+    page.get_by_label("Note").fill("deploy of 12:00, see https://incidents.test/7")
     page.get_by_role("dialog").get_by_role("button", name="Acknowledge").click()
     expect(page.get_by_role("main")).to_contain_text("deploy of 12:00")
+    expect(page.get_by_role("link", name="https://incidents.test/7")).to_have_attribute("rel", "noopener noreferrer")
     ids = [row["id"] for row in get(many, "/anomalies.json?limit=200").json()["anomalies"]]
     assert 2 not in ids
 

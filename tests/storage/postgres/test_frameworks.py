@@ -261,7 +261,8 @@ def test_a_connection_of_the_other_kind_is_refused_with_which_queue_takes_it(
     asyncio.run(work())
 
 
-def test_an_address_of_sqlalchemy_is_one_of_postgresql() -> None:
-    url = URL.create("postgresql+psycopg", username="tarry", database="tarry")
+@pytest.mark.parametrize("driver", ["psycopg", "psycopg_async", "psycopg2", "asyncpg"])
+def test_an_address_of_sqlalchemy_is_one_of_postgresql(driver: str) -> None:
+    url = URL.create(f"postgresql+{driver}", username="tarry", database="tarry")
     assert libpq_dsn(url.render_as_string()) == "postgresql://tarry@/tarry"
     assert libpq_dsn("host=db dbname=a://b") == "host=db dbname=a://b"

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime
+from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
 import pytest
 
 import tarry
-from tarry.core.rollups.model import WIDTHS, Measure, RollupWindow, summed
+from tarry.core.limits import PURGE_CONFIRMATION
+from tarry.core.rollups.model import WIDTHS, DepthSlice, Measure, RollupWindow, summed
 from tarry.services.sweeper import Sweeper
 from tarry.storage.postgres.rollups import role
-from tests.kit.steps import MINUTE, roll_up
+from tests.kit.clocks import START, WatchedClock
+from tests.kit.steps import HOUR, MINUTE, SECOND, roll_up
 
 
 def offered(app: tarry.App) -> int:
@@ -119,6 +122,55 @@ def test_old_slices_are_deleted_by_their_width(database: str) -> None:
         while app.store.run(app.store.rollups.forget()):
             pass
         assert widths(admin) == {600, 3600}
+
+
+class TestDepths:
+    """Messages by state, at the ends of slices."""
+
+    @pytest.fixture
+    def clock(self) -> WatchedClock:
+        return WatchedClock(START + 5 * SECOND)
+
+    @pytest.fixture
+    def app(self, database: str, clock: WatchedClock) -> Iterator[tarry.App]:
+        with tarry.connect(database, clock=clock) as app:
+            yield app
+
+    def depths(self, app: tarry.App, width: timedelta, *queues: str) -> list[DepthSlice]:
+        roll_up(app)
+        window = RollupWindow(width, START - 2 * HOUR, START + 2 * HOUR)
+        return app.store.run(app.store.rollups.depths(window, queues))
+
+    def test_they_are_sampled_once_soon_after_the_end_of_a_slice(self, app: tarry.App, clock: WatchedClock) -> None:
+        orders, mails = app.queue("orders"), app.queue("mails")
+        for key in ("taken", "ready", "ready, too"):
+            orders.offer(key, 1)
+        orders.offer("later", 1, after=HOUR)
+        orders.try_poll()
+        mails.offer("ready", 1)
+        for width in WIDTHS:
+            assert self.depths(app, width, "orders") == [DepthSlice(START - width, 1, 2, 1)]
+            assert self.depths(app, width, "orders", "mails") == [DepthSlice(START - width, 1, 3, 1)]
+        clock.advance(10 * SECOND)
+        mails.purge(PURGE_CONFIRMATION)
+        assert self.depths(app, 10 * SECOND, "mails")[1:] == [DepthSlice(START, 0, 0, 0)]
+        assert len(self.depths(app, MINUTE, "mails")) == 1, "its slice goes on"
+        clock.advance(11 * MINUTE)
+        assert len(self.depths(app, 10 * SECOND, "mails")) == 3
+        assert len(self.depths(app, 10 * MINUTE, "mails")) == 1, "a sample would be of another time"
+
+    def test_what_is_too_much_to_count_follows_from_the_total(
+        self, app: tarry.App, clock: WatchedClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(role, "SAMPLED", 2)
+        monkeypatch.setattr(role, "LEAST_DUE_COUNTED", 2)
+        orders = app.queue("orders")
+        orders.offer_many([tarry.Message(key=f"ready-{n}", payload=n) for n in range(5)])
+        orders.offer("later-0", 1, after=HOUR)
+        assert self.depths(app, MINUTE, "orders") == [DepthSlice(START - MINUTE, 1, 5, 0)]
+        orders.offer("later-1", 1, after=HOUR)
+        clock.advance(MINUTE)
+        assert self.depths(app, MINUTE, "orders")[1:] == [DepthSlice(START, None, None, 0)]
 
 
 def test_the_head_moves_on(database: str) -> None:

@@ -209,16 +209,16 @@ def resume(current: ScheduleState, now: datetime, payload_of: PayloadOf | None) 
     return _change(current, after, now, ticks=_tick_changes(current.spec, (*skipped, *planned.decided), payload_of))
 
 
-def skip(current: ScheduleState, now: datetime, ahead: Sequence[TickRecord]) -> tuple[ScheduleChange, datetime] | None:
-    """Skip the next tick that would fire; None if there is none."""
+def skip(current: ScheduleState, now: datetime, ahead: Iterable[TickRecord]) -> tuple[ScheduleChange, list[datetime]]:
+    """Skip the next tick that would fire."""
     over = {record.tick for record in ahead if _is_over(record, current.spec)}
     tick = next((tick for tick in current.spec.timetable.after(now) if tick not in over), None)
     if tick is None:
-        return None
+        raise InvalidState(f"schedule {current.name!r} has no tick ahead that could be skipped")
     skipped = TickChange(hash=current.spec.hash, tick=tick, verdict=Verdict.SKIPPED, reason=Reason.BY_HAND)
     withdraw = ((current.spec.hash, tick, Reason.BY_HAND),)
     # The state keeps its `decided_at`: a scheduler must still detect that the clock was set back.
-    return _change(current, current, now, withdraw=withdraw, ticks=[skipped], moves_only=True), tick
+    return _change(current, current, now, withdraw=withdraw, ticks=[skipped], moves_only=True), [tick]
 
 
 def _is_over(record: TickRecord, spec: ScheduleSpec) -> bool:
@@ -229,20 +229,20 @@ def _is_over(record: TickRecord, spec: ScheduleSpec) -> bool:
 
 
 def trigger(
-    current: ScheduleState, now: datetime, taken: Iterable[TickRecord], payload_of: PayloadOf | None
-) -> tuple[ScheduleChange, datetime]:
+    payload_of: PayloadOf | None, current: ScheduleState, now: datetime, ahead: Iterable[TickRecord]
+) -> tuple[ScheduleChange, list[datetime]]:
     """Fire once now, outside of the timetable. The tick is this instant, or the next one without an entry."""
-    ticks, tick = {record.tick for record in taken}, now
-    while tick in ticks or current.spec.timetable.has(tick):
+    taken, tick = {record.tick for record in ahead}, now
+    while tick in taken or current.spec.timetable.has(tick):
         tick += _US
-    return _by_hand(current, now, [tick], Verdict.TRIGGERED, now, payload_of), tick
+    return _by_hand(current, now, [tick], Verdict.TRIGGERED, now, payload_of), [tick]
 
 
 def missing(
-    current: ScheduleState, since: datetime, until: datetime, now: datetime, records: Iterable[TickRecord]
+    span: tuple[datetime, datetime], current: ScheduleState, now: datetime, records: Iterable[TickRecord]
 ) -> list[datetime]:
-    """The ticks in [since, until) that have come and did not fire, for a backfill."""
-    forgotten = current.forgotten_until
+    """The ticks from the start of a span, and before its end, that have come and did not fire, for a backfill."""
+    (since, until), forgotten = span, current.forgotten_until
     if forgotten is not None and since <= forgotten:
         raise InvalidState(
             f"the ledger of {current.name!r} was deleted up to {forgotten.isoformat()}: which ticks fired is unknown",
@@ -258,15 +258,20 @@ def missing(
 
 
 def backfill(
-    current: ScheduleState, ticks: Sequence[datetime], now: datetime, payload_of: PayloadOf | None
-) -> ScheduleChange:
+    payload_of: PayloadOf | None,
+    span: tuple[datetime, datetime],
+    current: ScheduleState,
+    now: datetime,
+    records: Iterable[TickRecord],
+) -> tuple[ScheduleChange, list[datetime]]:
     """Not more messages than one transaction may create, by the total size of their payloads."""
+    ticks = missing(span, current, now, records)
     if len(ticks) > (most := fitting(current.spec.payload, MOST_BACKFILLED)):
         raise InvalidState(
             f"{len(ticks):,} messages have more than {MOST_BYTES >> 20} MiB of payloads; at most {most:,} are allowed",
             hint="use smaller ranges",
         )
-    return _by_hand(current, now, ticks, Verdict.BACKFILLED, None, payload_of)
+    return _by_hand(current, now, ticks, Verdict.BACKFILLED, None, payload_of), ticks
 
 
 def _by_hand(

@@ -211,6 +211,8 @@ class RedriveJob:
     """Each message becomes due at a random time within this."""
     stop_above: float | None = None
     """The job pauses if more than this share of what it redrove died again."""
+    max_attempts: int | None = None
+    """Attempts of each redriven message; None: as before it died."""
     died_again: int = 0
     """Counted while there is such a limit."""
     target: str | None = None
@@ -314,6 +316,7 @@ class RedriveOptions:
     canary: int = 0
     jitter: timedelta = timedelta(0)
     stop_above: float | None = None
+    max_attempts: int | None = None
     target: str | None = None
     after: timedelta = timedelta(0)
     """The first step is due this much later."""
@@ -336,6 +339,7 @@ class RedriveOptions:
             canary=self.canary,
             jitter=self.jitter,
             stop_above=self.stop_above,
+            max_attempts=self.max_attempts,
             target=None if self.target == queue else self.target,
             started_by=self.started_by,
         )

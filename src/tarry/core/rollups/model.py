@@ -23,6 +23,8 @@ LAST_BUCKET = 200
 MOST_ROWS = 200_000
 DUE_COUNTED = 10_000
 """Messages that `due_ahead` counts of one priority, which all queues share."""
+SAMPLED = 2_500
+"""The same for a sample of the states, on each side of the present: with a million live messages 10,000 took 67 ms."""
 LEAST_DUE_COUNTED = 100
 """Of each queue, however many there are."""
 
@@ -59,6 +61,15 @@ class QueueSlice(NamedTuple):
     live_delta: int = 0
     """By how many the live messages became more."""
     dead_delta: int = 0
+
+
+class DepthSlice(NamedTuple):
+    """Messages of each state at the end of one slice of time; None: too many to count."""
+
+    start_at: datetime
+    delayed: int | None
+    ready: int | None
+    leased: int
 
 
 class TimeBucket(NamedTuple):

@@ -11,6 +11,7 @@ from tarry.core.rollups.model import (
     DUE_COUNTED,
     ConsumerSlice,
     DeathSlice,
+    DepthSlice,
     Measure,
     QueueSlice,
     RolledUp,
@@ -40,6 +41,10 @@ class RollupsRole(Protocol):
 
     def consumers(self, window: RollupWindow) -> Operation[list[ConsumerSlice]]:
         """Its width is one of `rollups.model.CONSUMER_WIDTHS`."""
+        ...
+
+    def depths(self, window: RollupWindow, sum_of: Sequence[str]) -> Operation[list[DepthSlice]]:
+        """The sums over these queues, as `roll_up` sampled them. A store whose `roll_up` has nothing to do has none."""
         ...
 
     def standings(self, *, limit: int = 1_000, queue: str | None = None) -> Operation[list[Standing]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,6 +13,9 @@ LATE_AFTER = timedelta(seconds=60)
 """A worker that has not reported for this long is probably gone."""
 KEPT_FOR = timedelta(minutes=15)
 """And is dropped after this."""
+RELEASES_KEPT_FOR = timedelta(days=30)
+"""How long it is known which release a consumer ran."""
+RELEASE_NOTED_EVERY = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +34,8 @@ class WorkerState:
     extensions: int = 0
     """Leases that its heartbeat has prolonged, since it started."""
     is_stopping: bool = False
+    release: str | None = None
+    """Of the user's program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,3 +68,22 @@ class RunningWorker(WorkerState):
 
     def is_late(self, now: datetime) -> bool:
         return self.seen_at < now - LATE_AFTER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerRelease:
+    """When a consumer ran a release. Workers report it, so a message need not."""
+
+    consumer: str
+    release: str
+    first_at: datetime
+    last_at: datetime
+    """Of the last report but for `RELEASE_NOTED_EVERY`."""
+
+
+def releases_of(known: Iterable[WorkerRelease], consumer: str, since: datetime, until: datetime) -> list[str]:
+    """Which releases a consumer ran in this time. Several, if workers of one name ran different ones."""
+    late = RELEASE_NOTED_EVERY + REPORT_EVERY
+    own = [row for row in known if row.consumer == consumer and row.first_at <= until and row.last_at + late >= since]
+    # A report may be a minute old: another release that has begun since then replaces it.
+    return sorted({row.release for row in own if not any(row.last_at < other.first_at <= since for other in own)})

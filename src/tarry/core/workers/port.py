@@ -1,10 +1,11 @@
 """The port of running workers."""
 
 import builtins
+from datetime import datetime
 from typing import Protocol
 
 from tarry.core.operation import Operation
-from tarry.core.workers.model import RunningWorker, WorkerReport
+from tarry.core.workers.model import RunningWorker, WorkerRelease, WorkerReport
 
 
 class WorkersRole(Protocol):
@@ -20,6 +21,10 @@ class WorkersRole(Protocol):
 
     def list(self) -> Operation[builtins.list[RunningWorker]]:
         """By consumer. Those that have not reported for `KEPT_FOR` are left out."""
+        ...
+
+    def releases(self, since: datetime) -> Operation[builtins.list[WorkerRelease]]:
+        """Which releases consumers ran since then, up to `RELEASES_KEPT_FOR` ago; the latest ones of very many."""
         ...
 
     def drain(self, consumer: str) -> Operation[int]:

@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import sys
+from datetime import date
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from tarry.edges.secrets import without_secrets
 
 RERUN = ("archive", "facts", "metrics", "consumers", "forecast", "compact", "verify")
 """Jobs that need nothing but their lake. Anomalies depend on the operator's detectors and calendar, and pruning deletes."""
+WINDOWED = ("metrics", "consumers")
+"""Jobs whose results of past days can be published again. The archive has every event exactly once: nothing to repeat."""
 _log = logging.getLogger("tarry.http")
 
 
@@ -45,11 +48,12 @@ class PipelineRuns:
             return f"its lake {lake} is not on this server: run the command where the pipeline runs"
         return f"{self.job} is running" if self.job else None
 
-    async def start(self, job: str, lake: str | None) -> None:
-        """`lake`: where the job ran before."""
+    async def start(self, job: str, lake: str | None, days: tuple[date, date] | None = None) -> None:
+        """`lake`: where the job ran before. `days`: the first and the last of those whose results are published again."""
         if reason := self.why_not(job, lake):
             raise InvalidState(f"{job} was not started: {reason}")
         words = ["verify"] if job == "verify" else ["pipeline", job]
+        words += [] if days is None else ["--since", str(days[0]), "--until", str(days[1])]
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-m", "tarry", *words, "--lake", lake or ""),

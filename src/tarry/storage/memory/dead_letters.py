@@ -172,6 +172,7 @@ def _revive(
     now: datetime,
     target: MemoryQueue | None = None,
     jitter: timedelta = timedelta(0),
+    max_attempts: int | None = None,
     **detail: int,
 ) -> Row | None:
     """Redrive as a new ready version with attempts reset and a link to the old one; None if the key is live already. To
@@ -188,6 +189,7 @@ def _revive(
         created_at=now,
         due_limit=None,
         attempt=0,
+        max_attempts=max_attempts or dead.row.max_attempts,
         last_error=None,
         expired_at=None,
         origin=dead.row.version,
@@ -225,7 +227,7 @@ def _step(running: _Running, now: datetime) -> None:
     ]
     chosen, ended = letters[: job.at_once], len(letters) <= job.at_once
     died_again = _died_again(running) if job.stop_above is not None else 0
-    revivals = (_revive(queue, dead, now, running.target, job.jitter, job=job.id) for dead in chosen)
+    revivals = (_revive(queue, dead, now, running.target, job.jitter, job.max_attempts, job=job.id) for dead in chosen)
     revived = [row for row in revivals if row is not None]
     if chosen:
         running.after = chosen[-1].age_order

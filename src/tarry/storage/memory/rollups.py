@@ -13,6 +13,7 @@ from tarry.core.rollups.model import (
     DUE_COUNTED,
     ConsumerSlice,
     DeathSlice,
+    DepthSlice,
     Measure,
     QueueSlice,
     RolledUp,
@@ -45,6 +46,9 @@ class MemoryRollups(MemoryRole):
     @locked
     def consumers(self, window: RollupWindow) -> list[ConsumerSlice]:
         return consumers_of(self._events(window))
+
+    def depths(self, window: RollupWindow, sum_of: Sequence[str]) -> MemoryOperation[list[DepthSlice]]:
+        return self._result([])
 
     @locked
     def standings(self, *, limit: int = 1_000, queue: str | None = None) -> list[Standing]:

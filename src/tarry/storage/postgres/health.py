@@ -79,8 +79,8 @@ def check_journal(conn: Connection[Any], *, allow_unsafe: bool = False) -> None:
 
 
 def check_schema(conn: Connection[Any]) -> None:
-    status = migrate.standing(conn)
-    missing = [migration for migration in status.pending if migration.phase == "pre"]
+    listed = migrate.unchanged(conn)
+    missing = [status for status in listed if (status.state, status.phase) == ("pending", "pre")]
     if missing:
         schema = schema_on(conn)
         where, named = ("database", "") if schema == DEFAULT else (f"schema {schema}", f" --dsn '…?schema={schema}'")
@@ -89,8 +89,9 @@ def check_schema(conn: Connection[Any]) -> None:
             hint=f"run: tarry db migrate{named}   (or tarry.connect(…, migrate=True))",
         )
     # A newer `pre` migration is compatible: during a rolling deploy this is the version to be replaced.
-    if status.left_behind:
+    newer = [status for status in listed if (status.state, status.phase) == ("unknown", "post")]
+    if newer:
         raise SchemaMismatch(
-            f"the database belongs to a newer version of Tarry, which has applied {status.left_behind[0]}",
+            f"the database belongs to a newer version of Tarry, which has applied {newer[0].name}",
             hint="use that version: its migrations cannot be reverted; see tarry db status",
         )

@@ -77,41 +77,50 @@ def script() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-class MigrationDiff(NamedTuple):
-    """The migrations of a database compared with those of this version."""
+@dataclass(frozen=True, slots=True)
+class MigrationStatus:
+    """A migration that this version knows, or the database has."""
 
-    pending: list[Migration]
-    """Migrations of this version that the database does not have."""
-    newer: list[str]
-    """Names of migrations that the database has and this version does not know."""
-
-    @property
-    def left_behind(self) -> list[str]:
-        """Those of the newer ones that this version is not compatible with."""
-        return [name for name in self.newer if phase_of(name) == "post"]
+    number: int
+    name: str
+    phase: str
+    state: str
+    """applied, pending, changed (applied with another content) or unknown (applied by a newer Tarry)."""
+    applied_at: datetime | None = None
 
 
-def phase_of(name: str) -> str:
-    return "post" if "_post_" in name else "pre"
+def statuses(conn: Connection[Any]) -> list[MigrationStatus]:
+    applied, own = _applied(conn), {migration.number: migration for migration in known()}
+    listed: list[MigrationStatus] = []
+    for number in sorted(applied.keys() | own.keys()):
+        migration, stored = own.get(number), applied.get(number)
+        if stored is None:
+            state = "pending"
+        elif migration is None:
+            state = "unknown"
+        else:
+            state = "applied" if stored.checksum == migration.checksum else "changed"
+        name = migration.name if migration else stored.name if stored else ""
+        phase = "post" if "_post_" in name else "pre"
+        listed.append(MigrationStatus(number, name, phase, state, stored and stored.applied_at))
+    return listed
 
 
-def standing(conn: Connection[Any]) -> MigrationDiff:
-    applied = applied_to(conn)
-    numbers = {migration.number for migration in known()}
-    for migration in known():
-        if migration.number in applied and applied[migration.number].checksum != migration.checksum:
+def unchanged(conn: Connection[Any]) -> list[MigrationStatus]:
+    """The statuses. Raises if a migration was applied with another content."""
+    listed = statuses(conn)
+    for status in listed:
+        if status.state == "changed":
             raise SchemaMismatch(
-                f"migration {migration.name} was applied to this database with another content",
+                f"migration {status.name} was applied to this database with another content",
                 hint="the file was changed after its release, or the database belongs to another build of Tarry",
             )
-    return MigrationDiff(
-        [migration for migration in known() if migration.number not in applied],
-        [row.name for number, row in applied.items() if number not in numbers],
-    )
+    return listed
 
 
 def pending(conn: Connection[Any]) -> list[Migration]:
-    return standing(conn).pending
+    numbers = {status.number for status in unchanged(conn) if status.state == "pending"}
+    return [migration for migration in known() if migration.number in numbers]
 
 
 def migrate(conn: Connection[Any], *, post: bool = True) -> list[Migration]:
@@ -184,7 +193,7 @@ class Applied(NamedTuple):
     applied_at: datetime
 
 
-def applied_to(conn: Connection[Any]) -> dict[int, Applied]:
+def _applied(conn: Connection[Any]) -> dict[int, Applied]:
     row = conn.execute("select to_regclass('tarry.migration') is not null").fetchone()
     if not row or not row[0]:
         return {}

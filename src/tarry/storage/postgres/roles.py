@@ -27,8 +27,8 @@ from tarry.storage.postgres.schema_name import listen_dsn_of
 from tarry.storage.postgres.search.role import PostgresSearch
 from tarry.storage.postgres.security.role import PostgresSecurity
 from tarry.storage.postgres.statement import Op
+from tarry.storage.postgres.wakeup.listener import Listener
 from tarry.storage.postgres.wakeup.role import PostgresWakeup
-from tarry.storage.postgres.wakeup.subscription import Subscription
 from tarry.storage.postgres.workers.role import PostgresWorkers
 
 
@@ -45,12 +45,12 @@ class PostgresRoles:
         )
         trusted = isinstance(clock, AuthorityClock)
         keywords(settings.listen_dsn or dsn)  # rejects an invalid DSN without quoting its password
-        self._subscription = Subscription(listen_dsn_of(dsn, settings.listen_dsn), wait_queue, trusted=trusted)
+        self._listener = Listener(listen_dsn_of(dsn, settings.listen_dsn), wait_queue, trusted=trusted)
         budget = DepthBudget(poll_timer)
         self.messages = PostgresMessages(clock, settings, poll_timer, budget)
         live_heads = LiveHeads(poll_timer)
         self.queues = PostgresQueues(clock, settings, live_heads)
-        self.wakeup = PostgresWakeup(clock, settings, wait_queue, self._subscription, live_heads)
+        self.wakeup = PostgresWakeup(clock, settings, wait_queue, self._listener, live_heads)
         self.dead_letters = PostgresDeadLetters(clock, settings)
         self.cron = PostgresCron(clock, settings)
         self.journal = PostgresJournal(clock, settings)

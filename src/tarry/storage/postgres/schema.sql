@@ -489,6 +489,7 @@ create table tarry.redrive_job (
     canary integer not null,
     jitter interval not null default '00:00:00'::interval,
     stop_above double precision,
+    max_attempts integer,
     died_again bigint not null default 0,
     judged_at timestamp with time zone not null default clock_timestamp(),
     judged_version bigint not null default 0,
@@ -554,6 +555,16 @@ create table tarry.rollup_consumer (
     constraint rollup_consumer_pkey PRIMARY KEY (width, start_at, queue, consumer)
 ) with (
     fillfactor=50
+);
+
+create table tarry.rollup_depth (
+    width integer not null,
+    start_at timestamp with time zone not null,
+    queue integer not null,
+    delayed bigint,
+    ready bigint,
+    leased bigint not null,
+    constraint rollup_depth_pkey PRIMARY KEY (width, start_at, queue)
 );
 
 create table tarry.rollup_head (
@@ -743,6 +754,7 @@ create unlogged table tarry.worker (
     running integer not null,
     extensions bigint not null,
     is_stopping boolean not null,
+    release text,
     skew interval not null,
     started_at timestamp with time zone not null,
     seen_at timestamp with time zone not null,
@@ -751,6 +763,15 @@ create unlogged table tarry.worker (
 ) with (
     fillfactor=50
 );
+
+create table tarry.worker_release (
+    consumer text collate "C" not null,
+    release text collate "C" not null,
+    first_at timestamp with time zone not null,
+    last_at timestamp with time zone not null,
+    constraint worker_release_pkey PRIMARY KEY (consumer, release)
+);
+create index worker_release_last_at_idx ON tarry.worker_release USING btree (last_at);
 
 create table tarry.event_overflow partition of tarry.event DEFAULT;
 
@@ -1030,4 +1051,4 @@ create view tarry.anomalies as
      LEFT JOIN tarry.queue q ON q.id = a.queue_id;
 
 insert into tarry.migration (number, name, checksum) values
-    (1, '0001_pre_initial', '8e9562f947582904');
+    (1, '0001_pre_initial', 'b5aa1591d27f51a4');

@@ -90,13 +90,13 @@ class AsyncPostgresStore(PostgresRoles):
             await self._in_flight.ended(CLOSE_WITHIN_S)
             await self._group_commits.drain(end_s)
             self._in_flight.cut_off()
-            leaving = asyncio.create_task(asyncio.to_thread(self._subscription.close))  # it waits for a thread
+            leaving = asyncio.create_task(asyncio.to_thread(self._listener.close))  # it waits for a thread
             await self._pool.close(timeout=max(CUT_OFF_WITHIN_S, end_s - time.monotonic()))
             await asyncio.wait({leaving}, timeout=CUT_OFF_WITHIN_S)
         else:
             if not self._fork_guard.is_here:
                 return
-            self._subscription.close()
+            self._listener.close()
             self._pool.close(timeout=_CLOSE_POOL_WITHIN_S)
         self.wakeup.wait_queue.notify_all()  # consumers that still wait fail at their next statement
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -216,6 +216,13 @@ def grouped(rows: Sequence[Anomaly]) -> list[list[Anomaly]]:
             alike = (row.detector, row.queue, row.severity, row.acknowledged_at is None, pattern(first_sentence))
         groups.setdefault(alike, []).append(row)
     return list(groups.values())
+
+
+def related(view: View, queue: str, keys: Collection[str] = ()) -> list[list[Anomaly]]:
+    """Open anomalies of a queue, as far as they concern all of it or these keys. They were read with the numbers of the
+    navigation, so they cost nothing."""
+    rows = view.dashboard.badges.anomalies(view.sees)
+    return grouped([row for row in rows if row.queue == queue and (not keys or row.key in (None, *keys))])
 
 
 def is_active(anomaly: Anomaly, ended_at: datetime | None) -> bool:

@@ -412,7 +412,7 @@ async def _cell_page(
             if coming and not state.paused:
                 href = page_path(state.name)
                 items.append(Item(coming[0], "ticks", state.name, len(coming), state.spec.queue, href))
-        return sorted(items)
+        return items
 
     items = await view.app.schedules.offload.run(ticks) if end > view.now else []
     due: list[DueCount] = []
@@ -447,7 +447,7 @@ async def _cell_page(
         Column("number", "Number", "number"),
         Column("queue", "Queue"),
     )
-    listed = items[: max(_LISTED * 2, view.limit)]
+    listed = sorted(items, key=lambda item: item.at)[: max(_LISTED * 2, view.limit)]
     return view.page(
         "cron/calendar_cell.html",
         "Calendar",

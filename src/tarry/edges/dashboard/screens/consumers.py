@@ -73,8 +73,13 @@ class ConsumerRow:
     def version(self) -> str | None:
         return self._joined("version")
 
+    @property
+    def release(self) -> str | None:
+        """Of the user's program."""
+        return self._joined("release")
+
     def _joined(self, name: str) -> str | None:
-        return ", ".join(sorted({getattr(worker, name) for worker in self.workers})) or None
+        return ", ".join(sorted({value for worker in self.workers if (value := getattr(worker, name))})) or None
 
     @property
     def extensions(self) -> int | None:
@@ -106,6 +111,7 @@ COLUMNS = (
     Column("queues", "Queues", value=lambda row: ", ".join(sorted(row.queues))),
     Column("state", "State"),
     Column("host", "Host"),
+    Column("release", "Release"),
     Column("version", "Version"),
     Column("extensions", "Lease extensions", "number"),
     Column("skew", "Clock skew", "duration"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -15,11 +15,13 @@ from tarry.core.dead_letters.facets import Facet, facets
 from tarry.core.dead_letters.redrive import DeadFilter, DeadGroup, DeadPosition
 from tarry.core.messages.model import Counted, DeadLetter, MessagePosition
 from tarry.core.security.api_keys import Action
+from tarry.core.workers.model import RELEASE_NOTED_EVERY, WorkerRelease, releases_of
 from tarry.edges.dashboard.commands import path
 from tarry.edges.dashboard.listing import Column, Listing
 from tarry.edges.dashboard.redaction import HIDDEN
 from tarry.edges.dashboard.screen import Page, Screen, View
 from tarry.edges.dashboard.screens import dead_choice
+from tarry.edges.dashboard.screens.anomalies import related
 from tarry.edges.dashboard.screens.dead_choice import choice, query_of, words
 from tarry.edges.http.pages import bounded
 from tarry.edges.http.problems import Problem
@@ -46,6 +48,8 @@ class GroupRow:
     deaths: Sequence[int]
     """In each point of the time range."""
     consumers: Sequence[str]
+    releases: Sequence[str]
+    """That these consumers ran then."""
 
     @property
     def path(self) -> str:
@@ -79,7 +83,8 @@ async def groups(view: View) -> Page:
     named = view.query.get("queue") or None
     queues = [name for name in dead if named in (None, name)]
     chosen = sorted(queues, key=lambda name: (-dead[name].n, name))[:MOST_QUEUES]
-    rows = [row for queue in chosen for row in await _group_rows(view, queue)]
+    known = await releases_since(view, view.range.since)
+    rows = [row for queue in chosen for row in await _group_rows(view, queue, known)]
     by_count = view.query.get("sort") == "count"
     rows.sort(key=lambda row: row.group.last_died_at, reverse=True)
     if by_count:
@@ -98,6 +103,7 @@ async def groups(view: View) -> Page:
         Column("last_died_at", "Last", "time", value=lambda row: row.group.last_died_at),
         Column("types", "Types", value=lambda row: row.group.types),
         Column("consumers", "Consumers", value=lambda row: row.consumers),
+        Column("releases", "Releases", value=lambda row: row.releases),
         Column("deaths", "Deaths", value=lambda row: row.deaths),
         Column("example", "Example", value=lambda row: row.group.example),
     )
@@ -125,11 +131,25 @@ async def groups(view: View) -> Page:
     )
 
 
-async def _group_rows(view: View, queue: str) -> list[GroupRow]:
+async def releases_since(view: View, since: datetime) -> dict[str, list[WorkerRelease]]:
+    """Which releases consumers ran since then, by consumer."""
+    known: defaultdict[str, list[WorkerRelease]] = defaultdict(list)
+    reported = since - 2 * RELEASE_NOTED_EVERY  # the last report before it
+    for row in await view.run(view.app.store.workers.releases(reported)):
+        known[row.consumer].append(row)
+    return known
+
+
+def releases_at(known: Mapping[str, Sequence[WorkerRelease]], consumer: str | None, at: datetime) -> list[str]:
+    return [] if consumer is None else releases_of(known.get(consumer, ()), consumer, at, at)
+
+
+async def _group_rows(view: View, queue: str, known: Mapping[str, Sequence[WorkerRelease]]) -> list[GroupRow]:
     store, span = view.app.store, view.range
     own = await view.run(store.dead_letters.groups(queue, limit=100, cap=COUNTED_TO))
     deaths: defaultdict[str, Counter[datetime]] = defaultdict(Counter)
     consumers: defaultdict[str, set[str]] = defaultdict(set)
+    releases: defaultdict[str, set[str]] = defaultdict(set)
     for part in await view.dashboard.remembered.get(
         ("deaths", queue, span),
         _DEATHS_S,
@@ -138,12 +158,16 @@ async def _group_rows(view: View, queue: str) -> list[GroupRow]:
         consumers[part.fingerprint].update(part.consumers)
         if part.start_at is not None:
             deaths[part.fingerprint][part.start_at] += part.deaths
+            for name in part.consumers:
+                ran = releases_of(known.get(name, ()), name, part.start_at, part.start_at + span.width)
+                releases[part.fingerprint].update(ran)
     return [
         GroupRow(
             queue=queue,
             group=group,
             deaths=[deaths[group.fingerprint][start] for start in span.starts],
             consumers=sorted(consumers[group.fingerprint]),
+            releases=sorted(releases[group.fingerprint]),
         )
         for group in own
     ]
@@ -161,6 +185,7 @@ async def group(view: View) -> Page:
         raise Problem(404, "gone", f"{queue} has no dead letters of group {fingerprint}", hint=hint)
     matching = await view.run(store.dead_letters.count(queue, where=where, limit=COUNTED_TO))
     sample, _ = await _letters(view, queue, where, None, SAMPLE, SAMPLE_BYTES)
+    known = await releases_since(view, min((letter.died_at for letter in sample), default=view.now))
     deaths = Counter(
         {
             part.start_at: part.deaths
@@ -178,11 +203,15 @@ async def group(view: View) -> Page:
         group=replace(summary, count=matching.letters),
         error=redaction.text(summary.error or ""),
         blocked=matching.blocked,
+        anomalies=related(view, queue, [letter.key for letter in sample]),
         where=query_of(where),
         listing=_letter_listing(view, sample[:EXAMPLES], None),
         sampled=len(sample),
         facets=_facets(view, sample),
         consumers=Counter(letter.consumer for letter in sample if letter.consumer).most_common(8),
+        releases=Counter(
+            release for letter in sample for release in releases_at(known, letter.consumer, letter.died_at)
+        ).most_common(8),
         types=Counter(letter.type for letter in sample if letter.type).most_common(8),
         attempts=sorted(Counter(letter.attempt for letter in sample).items())[:8],
         deaths=[deaths[start] for start in view.range.starts],
@@ -268,12 +297,14 @@ async def letter(view: View) -> Page:
         hint = "it was redriven or discarded, or never was"
         raise Problem(404, "gone", f"{queue} has no dead letter of version {text:.40}", hint=hint)
     single, redaction = matches[0], view.redaction
+    known = await releases_since(view, single.died_at)
     return view.page(
         "dead_letters/dead_letter.html",
         f"Dead letter {single.key}",
         topics=("dead",),
         queue=queue,
         letter=single,
+        releases=releases_at(known, single.consumer, single.died_at),
         error=redaction.text(single.error or ""),
         payload=redaction.payload(single.payload, single.content_type),
         headers=redaction.value(dict(single.headers or {})),

@@ -133,6 +133,7 @@ def redriven(
     canary: int,
     jitter: timedelta = timedelta(0),
     stop_above: float | None = None,
+    max_attempts: int | None = None,
     target: str | None = None,
     after: timedelta = timedelta(0),
 ) -> Commands:
@@ -142,10 +143,12 @@ def redriven(
         *(("--canary", str(canary)) if canary else ()),
         *(("--jitter", spread) if spread else ()),
         *(("--stop-above", f"{stop_above * 100:g}%") if stop_above is not None else ()),
+        *(("--max-attempts", str(max_attempts)) if max_attempts else ()),
         *(("--target", target) if target else ()),
         *(("--after", wait) if wait else ()),
     ]
     how_fast: dict[str, Any] = {"rate": rate, "canary": canary, "stop_above": stop_above, "target": target}
+    how_fast |= {"max_attempts": max_attempts} if max_attempts else {}
     body = api_body(where, **how_fast, jitter=spread, after=wait)
     call = arguments(where, **how_fast, jitter=jitter, after=after)
     return Commands(

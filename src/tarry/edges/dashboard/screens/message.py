@@ -29,10 +29,13 @@ from tarry.core.search.query import Period, Search, Span
 from tarry.core.security.api_keys import Action
 from tarry.core.settings import QueueInfo
 from tarry.edges.dashboard import commands
+from tarry.edges.dashboard.audits import done_to
 from tarry.edges.dashboard.commands import Commands
 from tarry.edges.dashboard.error_diff import compared
 from tarry.edges.dashboard.listing import whole
 from tarry.edges.dashboard.screen import Page, View
+from tarry.edges.dashboard.screens.anomalies import related
+from tarry.edges.dashboard.screens.dead import releases_at, releases_since
 from tarry.edges.dashboard.screens.messages import message_path, screen
 from tarry.edges.dashboard.screens.past import Archived, archived
 from tarry.edges.dashboard.timeline import drawing
@@ -139,6 +142,7 @@ async def _page(view: View, queue: str, key: str) -> Page:
         raise Problem(404, "not_found", f"queue {queue} has no message {key!r:.100}, and no history of it", hint=hint)
     redaction = view.redaction
     past = history(inspected.events, view.now)
+    known = await releases_since(view, past.attempts[0].leased_at) if past.attempts else {}
     body = inspected.body
     shown = None if body is None else redaction.payload(body.payload, body.content_type)
     is_copied = shown is not None and shown.is_json and not shown.hidden and not shown.cut
@@ -173,7 +177,10 @@ async def _page(view: View, queue: str, key: str) -> Page:
         headers={name: redaction.value({name: value})[name] for name, value in (_headers(inspected) or {}).items()},
         error=None if _error(inspected) is None else redaction.text(_error(inspected) or ""),
         attempt_errors=compared([(attempt.number, redaction.text(attempt.error or "")) for attempt in past.attempts]),
+        releases=[releases_at(known, attempt.consumer, attempt.leased_at) for attempt in past.attempts],
+        anomalies=related(view, queue, [key]),
         lineage=await _lineage(view, inspected),
+        audits=await done_to(view, queue, key),
         message_path=message_path,
         commands=_commands(view, inspected)._replace(pytest=_fixture(queue, body) if is_copied and body else None),
         actions=_actions(view, inspected.live) if inspected.live else {},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 
 from starlette.responses import Response
@@ -15,6 +15,7 @@ from tarry.core.security.api_keys import Action
 from tarry.edges.dashboard import commands
 from tarry.edges.dashboard.commands import Commands
 from tarry.edges.dashboard.listing import Column, Listing, whole
+from tarry.edges.dashboard.pipeline_runs import WINDOWED
 from tarry.edges.dashboard.screen import PAGE_ROWS, Page, Screen, View
 from tarry.wire.base import data_of
 
@@ -80,6 +81,7 @@ async def pipeline(view: View) -> Page:
         check=Commands(cli=commands.cli("verify")),
         again=None if job not in JOBS else Commands(cli=_command(job, page)),
         why_not=None if job not in JOBS else view.dashboard.pipeline_runs.why_not(job, _lake(page)),
+        is_windowed=job in WINDOWED,
         running=view.dashboard.pipeline_runs.job,
     )
 
@@ -91,8 +93,22 @@ async def rerun(view: View) -> Response:
     if job not in JOBS:
         raise InvalidInput(f"job must be one of {', '.join(JOBS)}")
     runs = await view.run(view.app.store.analytics.runs(job=job, before=None, limit=PAGE_ROWS))
-    await view.dashboard.pipeline_runs.start(job, _lake(runs))
+    await view.dashboard.pipeline_runs.start(job, _lake(runs), _days(view, job))
     return view.done(f"{job} has started: its run is listed in a few seconds", f"/pipeline?job={job}")
+
+
+def _days(view: View, job: str) -> tuple[date, date] | None:
+    """The chosen window of a job that can repeat one."""
+    since, until = (view.form.get(name, "").strip() for name in ("since", "until"))
+    if job not in WINDOWED or not (since or until):
+        return None
+    try:
+        first, last = date.fromisoformat(since or until), date.fromisoformat(until or since)
+    except ValueError:
+        raise InvalidInput("the days must be dates, such as 2026-12-25") from None
+    if last < first:
+        raise InvalidInput(f"the last day {last} is before the first one {first}")
+    return first, last
 
 
 def _lake(runs: Sequence[PastRun]) -> str | None:

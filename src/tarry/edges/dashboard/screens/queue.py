@@ -24,20 +24,22 @@ from tarry.core.rollups.model import Measure, RollupWindow, TimeBucket, summed, 
 from tarry.core.security.api_keys import Action
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.edges.dashboard import charts, commands
+from tarry.edges.dashboard.audits import paused_by
 from tarry.edges.dashboard.commands import Commands, path
 from tarry.edges.dashboard.listing import Column, Listing, whole
 from tarry.edges.dashboard.ranges import TimeRange
 from tarry.edges.dashboard.rendering import size
 from tarry.edges.dashboard.screen import Page, View
+from tarry.edges.dashboard.screens.anomalies import related
 from tarry.edges.dashboard.screens.messages import message_path
 from tarry.edges.dashboard.screens.overview import marks, next_hour, rates, sentences
 from tarry.edges.dashboard.screens.queues import screen
 from tarry.edges.formats import delay, duration, length, moment, roughly
 from tarry.edges.http.problems import Problem
-from tarry.services.overview import queue_rows, time_series
+from tarry.services.overview import percentiles, queue_rows, time_series
 from tarry.wire.payload import Content
 
-_NEXT = 12
+_NEXT = 20
 _DAY = timedelta(days=1)
 _RETRIES = 12
 _PER_ROW = 8
@@ -72,7 +74,7 @@ async def queue(view: View) -> Page:
     chosen = view.range
     series = await time_series(store, chosen.starts, chosen.width, rows, until=view.now)
     window = RollupWindow(chosen.width, chosen.since, chosen.until, name)
-    work = await view.run(store.rollups.times(Measure.WORK, window, whole=True))
+    work = await view.run(store.rollups.times(Measure.WORK, window))
     events = await view.dashboard.remembered.get(
         ("activity", name),
         _ACTIVITY_S,
@@ -90,14 +92,17 @@ async def queue(view: View) -> Page:
         name=name,
         health=health,
         info=health.info,
+        paused_by=await paused_by(view, {name: health.info.paused_at} if health.info.paused_at else {}),
         counts=health.standing.counts,
         live=health.standing.live_total,
         series=series,
         rates=rates(series, chosen),
         sentences=sentences(series, chosen),
         marks=marks(view, [health.info]),
+        anomalies=related(view, name),
         lag=Lag.of(summed(series.buckets)),
         work=Lag.of(summed(work)),
+        works=percentiles(work, chosen.starts),
         heat=heat(series.buckets, chosen),
         retries=retry_curve(health.info.settings),
         upcoming=await upcoming(view, name),

@@ -61,6 +61,7 @@ class RedrivePlan:
     after: timedelta = timedelta(0)
     jitter: timedelta = timedelta(0)
     stop_above: float | None = None
+    max_attempts: int | None = None
 
     @classmethod
     def of(cls, queue: str, values: Mapping[str, str]) -> RedrivePlan:
@@ -76,6 +77,9 @@ class RedrivePlan:
             stop_above = float(percent) / 100 if percent else None
         except ValueError:
             raise InvalidInput(f"the share of failures must be a number of percent, not {percent!r:.40}") from None
+        attempts = values.get("max_attempts", "").strip()
+        if attempts and whole(attempts, 9) is None:
+            raise InvalidInput(f"max_attempts must be a number, or empty for as many as before, not {attempts!r:.40}")
         named = values.get("target", "").strip() or queue
         target = None if named == queue else limits.check_queue_name(named)
         spans = {name: values.get(name, "").strip() for name in ("after", "jitter")}
@@ -84,6 +88,7 @@ class RedrivePlan:
             canary=check_canary(canaries),
             target=target,
             stop_above=check_stop_above(stop_above),
+            max_attempts=limits.check_max_attempts(whole(attempts, 9)),
             **{name: delay(text, name) for name, text in spans.items() if text},
         )
 
@@ -138,6 +143,7 @@ async def start(view: View) -> Response:
         after=plan.after,
         jitter=plan.jitter,
         stop_above=plan.stop_above,
+        max_attempts=plan.max_attempts,
     )
     job = await view.run(view.app.store.dead_letters.start_redrive(queue, options))
     # The first step at once, to be seen on its page; a sweeper makes the others.

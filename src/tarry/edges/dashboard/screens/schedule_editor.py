@@ -52,6 +52,7 @@ class Preview:
     days: list[str]
     changes: list[ClockChange]
     collisions: int
+    """Other schedules in the minute of the first tick."""
     ended: bool
 
 

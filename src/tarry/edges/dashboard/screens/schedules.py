@@ -22,6 +22,7 @@ from tarry.core.errors import InvalidInput, UnknownSchedule
 from tarry.core.security.api_keys import Action
 from tarry.edges import schedule_words as words
 from tarry.edges.dashboard import commands
+from tarry.edges.dashboard.audits import paused_by
 from tarry.edges.dashboard.commands import Commands, path
 from tarry.edges.dashboard.listing import Column, Listing
 from tarry.edges.dashboard.screen import Page, Screen, View
@@ -130,6 +131,7 @@ async def schedules(view: View) -> Page:
         words=words,
         page_path=page_path,
         tone_of=tone_of,
+        paused_by=await _paused_by(view, shown),
         may_create=view.may("admin") or bool(states and any(view.may("admin", s.spec.queue) for s in states)),
         commands=Commands(
             curl=commands.curl(view.api("schedules")),
@@ -145,6 +147,10 @@ async def schedules(view: View) -> Page:
             ),
         ),
     )
+
+
+async def _paused_by(view: View, states: Sequence[ScheduleState]) -> dict[str, str]:
+    return await paused_by(view, {state.name: state.paused_at for state in states if state.paused_at is not None})
 
 
 async def schedule_rows(view: View, states: Sequence[ScheduleState]) -> list[ScheduleRow]:
@@ -255,6 +261,7 @@ async def schedule(view: View) -> Page:
         payload=payload,
         words=words,
         page_path=page_path,
+        paused_by=await _paused_by(view, [state]),
         is_editable=not spec.by_code and not isinstance(spec.schedule, (Ticks, Unreadable)),
         commands=_commands(view, name),
         backfill_since=_wall(view.now - timedelta(days=1), zone),

@@ -116,8 +116,10 @@ class TarryChart extends HTMLElement {
     const step = Number(this.dataset.step);
     const times = rows.map((_, at) => start + at * step);
     const series = (rows[0] ?? []).map((_, column) => rows.map((row) => row[column]));
-    if ("stacked" in this.dataset) for (let at = 1; at < series.length; at++) series[at] = series[at].map((value, i) => (value ?? 0) + (series[at - 1][i] ?? 0));
-    return [times, ...series];
+    this.own = series;
+    if (!("stacked" in this.dataset)) return [times, ...series];
+    const below = times.map(() => 0);
+    return [times, ...series.map((values) => values.map((value, at) => (value === null ? null : (below[at] += value))))];
   }
 
   update() {
@@ -152,21 +154,21 @@ class TarryChart extends HTMLElement {
       cursor: { sync: { key: "tarry", filters: { pub: (type) => type === "mousemove" || type === "mouseleave" } }, points: { size: 6 }, drag: { x: true, y: false, setScale: false } },
       hooks: { setSelect: [choose], drawAxes: [(plot) => drawMarks(plot, marked)] },
       legend: { live: true },
+      bands: stacked ? names.slice(1).map((_, at) => ({ series: [at + 2, at + 1] })) : [],
       padding: [8, 20, 0, 0],
       scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
       axes: [{ ...axis, size: 28, space: Number(this.dataset.step) > 3_000 ? 80 : 60, values: (_, splits) => splits.map((at) => clock(at, local, Number(this.dataset.step) > 3_000).replace(", 00:00", "")) }, { ...axis, size: 54, ...(this.dataset.unit === "seconds" ? { incrs: STEPS } : {}), values: (_, splits) => splits.map(format) }],
       series: [{ label: local ? "Time" : "UTC", value: (plot, at) => clock(at ?? plot.data[0].at(-1), local, Number(this.dataset.step) > 3_000) }, ...names.map((name, at) => ({
         label: name,
         stroke: style(`--${tones[at]}`),
-        width: 1.6,
-        fill: stacked ? `${style(`--${tones[at]}`)}22` : undefined,
+        width: stacked ? 0 : 1.6,
+        fill: stacked ? `${style(`--${tones[at]}`)}cc` : undefined,
         points: { show: true, size: 6, fill: style(`--${tones[at]}`), filter: isolated },
-        spanGaps: false,
+        spanGaps: stacked,
         value: (plot, _, series, index) => {
           const at = index ?? newest(plot.data[series]);
-          const value = plot.data[series][at];
-          if (value === null || value === undefined) return "–";
-          return format(value - (stacked && series > 1 ? plot.data[series - 1][at] ?? 0 : 0));
+          const value = this.own[series - 1][at];
+          return value === null || value === undefined ? "–" : format(value);
         },
       }))],
     }, this.read(), this.box);

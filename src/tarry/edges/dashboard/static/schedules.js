@@ -24,10 +24,12 @@ if (form) {
   }
 }
 
-// On a narrow screen the heat map begins at the present hour.
+// On a narrow screen the heat map begins at the present hour, and its days stay beside it.
 for (const map of document.querySelectorAll("svg[data-now]")) {
-  const share = (Number(map.dataset.left) + (Number(map.dataset.now) - 1) * Number(map.dataset.size)) / map.viewBox.baseVal.width;
-  map.parentElement.scrollLeft = share * map.clientWidth - Number(map.dataset.left);
+  const box = map.parentElement, scale = map.viewBox.baseVal.width / map.clientWidth;
+  // On the root: a refresh of the page would take it away elsewhere.
+  box.addEventListener("scroll", () => document.documentElement.style.setProperty("--scrolled", `${box.scrollLeft * scale}px`));
+  box.scrollLeft = (Number(map.dataset.now) - 1) * Number(map.dataset.size) / scale;
 }
 
 // A click on the heat map opens the cell under it.

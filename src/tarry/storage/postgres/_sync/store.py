@@ -69,7 +69,7 @@ class PostgresStore(PostgresRoles):
         """Within a few seconds, whatever the database does: operations that have not ended by then are cut off."""
         if not self._fork_guard.is_here:
             return
-        self._subscription.close()
+        self._listener.close()
         self._pool.close(timeout=_CLOSE_POOL_WITHIN_S)
         self.wakeup.wait_queue.notify_all()  # consumers that still wait fail at their next statement
 

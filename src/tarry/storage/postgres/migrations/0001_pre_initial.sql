@@ -330,6 +330,7 @@ create table tarry.redrive_job (
     canary int not null check (canary >= 0),
     jitter interval not null default '0',
     stop_above float8,  -- the share of what it redrove that may die again; counted while it is set, up to `judged_…`
+    max_attempts int,  -- of each redriven message; null: its own, else the queue's
     died_again bigint not null default 0,
     judged_at timestamptz not null default clock_timestamp(),
     judged_version bigint not null default 0,
@@ -376,11 +377,22 @@ create unlogged table tarry.worker (
     running int not null,
     extensions bigint not null,
     is_stopping boolean not null,
+    release text,
     skew interval not null,
     started_at timestamptz not null,
     seen_at timestamptz not null,
     drain_at timestamptz
 ) with (fillfactor = 50);
+
+-- When a consumer ran a release of the user's program, noted once a minute.
+create table tarry.worker_release (
+    consumer text collate "C",
+    release text collate "C",
+    first_at timestamptz not null,
+    last_at timestamptz not null,
+    primary key (consumer, release)
+);
+create index on tarry.worker_release (last_at);
 
 -- Cron: schedules, and the ledger of what was decided about their ticks.
 
@@ -906,6 +918,18 @@ create table tarry.rollup_total (
     live bigint not null,
     dead bigint not null
 ) with (fillfactor = 50);
+
+-- How many messages of each state a queue had at the end of a slice, as sampled; null: too many to count. Queue 0 has the sums
+-- over all queues, also where no queue has a row, because it had no messages.
+create table tarry.rollup_depth (
+    width int not null,
+    start_at timestamptz not null,
+    queue int not null,
+    delayed bigint,
+    ready bigint,
+    leased bigint not null,
+    primary key (width, start_at, queue)
+);
 
 -- Jobs of the dashboard that change all messages that match a search.
 

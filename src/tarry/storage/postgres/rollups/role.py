@@ -11,9 +11,11 @@ from tarry.core.rollups.model import (
     DUE_COUNTED,
     LEAST_DUE_COUNTED,
     MOST_ROWS,
+    SAMPLED,
     WIDTHS,
     ConsumerSlice,
     DeathSlice,
+    DepthSlice,
     Measure,
     QueueSlice,
     RolledUp,
@@ -35,7 +37,7 @@ WINDOW = 50_000
 
 class PostgresRollups(PostgresRole):
     def roll_up(self) -> PostgresOperation[RolledUp]:
-        return PostgresOperation(lambda own: _roll_up(), atomic=True)
+        return PostgresOperation(lambda own: _roll_up(self._now), atomic=True)
 
     def slices(
         self, window: RollupWindow, *, sum_of: Sequence[str] | None = None
@@ -50,6 +52,9 @@ class PostgresRollups(PostgresRole):
 
     def consumers(self, window: RollupWindow) -> PostgresOperation[list[ConsumerSlice]]:
         return self._sql("rollups/consumers", each(made(ConsumerSlice)), **_params(window))
+
+    def depths(self, window: RollupWindow, sum_of: Sequence[str]) -> PostgresOperation[list[DepthSlice]]:
+        return self._sql("rollups/depths", each(made(DepthSlice)), **_params(window), sum_of=_names(sum_of))
 
     def standings(self, *, limit: int = 1_000, queue: str | None = None) -> PostgresOperation[list[Standing]]:
         return self._sql("rollups/standings", _standings(limit), limit=storable(limit), queue=queue)
@@ -90,7 +95,7 @@ def _params(window: RollupWindow) -> dict[str, Any]:
     return window._asdict() | {"width": int(window.width.total_seconds()), "limit": MOST_ROWS}
 
 
-def _roll_up() -> Op[RolledUp]:
+def _roll_up(now: datetime | None) -> Op[RolledUp]:
     """In a transaction of its own: the head is locked until its end."""
     yield from prefer_bitmap_scans().run()
     heads = yield from bind("rollups/lock_head", list[Row]).run()
@@ -107,6 +112,8 @@ def _roll_up() -> Op[RolledUp]:
     until, end_xid = (None, None) if is_whole else (f"{end}:{end}:", end)
     window = {"since": head.snapshot, "until": until, "end_xid": end_xid, **unseen(head.snapshot)}
     events = yield from bind("rollups/add", value, **window).run()
+    if is_whole:
+        yield from bind("rollups/sample", now=now, limit=SAMPLED, least=LEAST_DUE_COUNTED).run()
     return RolledUp(events, complete=is_whole)
 
 

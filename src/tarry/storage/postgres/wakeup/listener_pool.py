@@ -28,7 +28,7 @@ from tarry.storage.postgres.schema_name import in_schema, keep_schema, schema_of
 from tarry.storage.postgres.wakeup.statements import delete_stale_waiters, leave
 
 if TYPE_CHECKING:
-    from tarry.storage.postgres.wakeup.subscription import Listener
+    from tarry.storage.postgres.wakeup.listener import Listener
 
 TICK_S = 1.0
 FIRST_PAUSE_S = 0.1

@@ -9,8 +9,8 @@ from tarry.core.wakeup.wait_queue import WaitHint, WaitQueue
 from tarry.storage.postgres.messages.live_heads import LiveHeads, ScanKey
 from tarry.storage.postgres.operation import PostgresOperation, PostgresRole, in_known_queue
 from tarry.storage.postgres.statement import Op
+from tarry.storage.postgres.wakeup.listener import Listener
 from tarry.storage.postgres.wakeup.statements import wait
-from tarry.storage.postgres.wakeup.subscription import Subscription
 
 
 class PostgresWakeup(PostgresRole):
@@ -19,16 +19,16 @@ class PostgresWakeup(PostgresRole):
         clock: Clock,
         settings: StoreSettings,
         wait_queue: WaitQueue,
-        subscription: Subscription,
+        listener: Listener,
         live_heads: LiveHeads,
     ) -> None:
         super().__init__(clock, settings)
         self._live_heads = live_heads
         self.wait_queue = wait_queue
-        self._subscription = subscription
+        self._listener = listener
 
     def announce(self, queue: str, *, sleep_for: timedelta, type: str | None = None) -> PostgresOperation[WaitHint]:
-        listener, scan_every = self._subscription.started(), self._settings.scan_every
+        listener, scan_every = self._listener.started(), self._settings.scan_every
         longest = max(scan_every, self._settings.listening_scan_every)
         probe, process = listener.probe(), listener.process
 

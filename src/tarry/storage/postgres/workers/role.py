@@ -2,8 +2,16 @@
 
 import builtins
 from dataclasses import asdict
+from datetime import datetime
 
-from tarry.core.workers.model import KEPT_FOR, RunningWorker, WorkerReport
+from tarry.core.workers.model import (
+    KEPT_FOR,
+    RELEASE_NOTED_EVERY,
+    RELEASES_KEPT_FOR,
+    RunningWorker,
+    WorkerRelease,
+    WorkerReport,
+)
 from tarry.storage.postgres.arrays import TextArray
 from tarry.storage.postgres.operation import PostgresOperation, PostgresRole
 from tarry.storage.postgres.statement import Row, each, value
@@ -11,8 +19,8 @@ from tarry.storage.postgres.statement import Row, each, value
 
 class PostgresWorkers(PostgresRole):
     def report(self, worker: WorkerReport) -> PostgresOperation[bool]:
-        params = asdict(worker) | {"queues": TextArray(worker.queues), "kept_for": KEPT_FOR}
-        return self._sql("workers/report", value, **params)
+        kept = {"kept_for": KEPT_FOR, "releases_kept_for": RELEASES_KEPT_FOR, "noted_every": RELEASE_NOTED_EVERY}
+        return self._sql("workers/report", value, **asdict(worker) | {"queues": TextArray(worker.queues)} | kept)
 
     def leave(self, id: str) -> PostgresOperation[None]:
         return self._sql("workers/leave", lambda rows: None, id=id)
@@ -20,9 +28,16 @@ class PostgresWorkers(PostgresRole):
     def list(self) -> PostgresOperation[builtins.list[RunningWorker]]:
         return self._sql("workers/list", each(_worker), kept_for=KEPT_FOR)
 
+    def releases(self, since: datetime) -> PostgresOperation[builtins.list[WorkerRelease]]:
+        return self._sql("workers/releases", each(_release), since=since)
+
     def drain(self, consumer: str) -> PostgresOperation[int]:
         return self._sql("workers/drain", value, consumer=consumer, kept_for=KEPT_FOR)
 
 
 def _worker(row: Row) -> RunningWorker:
     return RunningWorker(**row._asdict() | {"queues": tuple(row.queues)})
+
+
+def _release(row: Row) -> WorkerRelease:
+    return WorkerRelease(**row._asdict())

@@ -33,7 +33,7 @@ with timeout as materialized (
     insert into tarry.message (version, queue, key, payload, content_type, due_at, planned_at, created_at, priority,
         conflict, type, headers, lease_for, max_attempts, retry, origin)
     select (select versions from numbered)[l.place], (select id from q), l.key, l.payload, l.content_type, l.due, l.due, job.now,
-        l.priority, 0, l.type, l.headers, l.lease_for, l.max_attempts, l.retry, l.version
+        l.priority, 0, l.type, l.headers, l.lease_for, coalesce(job.max_attempts, l.max_attempts), l.retry, l.version
     from job cross join lateral (
         select *, job.now + random() * job.jitter as due, row_number() over (order by died_at, version) as place from locked
     ) l

@@ -22,8 +22,15 @@ with moment as materialized (
         from old join tarry.rollup_consumer r on r.width = old.width and r.start_at < old.before
         order by 1, 2, 3, 4 limit %(limit)s::int)
     returning 1
+), depths as (
+    delete from tarry.rollup_depth where (width, start_at, queue) in (
+        select r.width, r.start_at, r.queue
+        from old join tarry.rollup_depth r on r.width = old.width and r.start_at < old.before
+        order by 1, 2, 3 limit %(limit)s::int)
+    returning 1
 ), totals as (
     delete from tarry.rollup_total t using tarry.queue q
     where q.id = t.queue and (q.journal = 'off' or q.deleted_at is not null)
 )
-select (select count(*) from slices) + (select count(*) from times) + (select count(*) from consumers) as forgotten
+select (select count(*) from slices) + (select count(*) from times) + (select count(*) from consumers)
+    + (select count(*) from depths) as forgotten

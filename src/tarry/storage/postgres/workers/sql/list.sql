@@ -1,5 +1,5 @@
 -- Workers that reported lately: one row each, so all are read.
-select id, consumer, host, pid, version, queues, concurrency, running, extensions, is_stopping, skew, started_at, seen_at, drain_at
+select id, consumer, host, pid, version, queues, concurrency, running, extensions, is_stopping, release, skew, started_at, seen_at, drain_at
 from tarry.worker
 where seen_at >= coalesce(%(now)s::timestamptz, clock_timestamp()) - %(kept_for)s::interval
 order by consumer, id

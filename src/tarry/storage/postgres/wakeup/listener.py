@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from typing import Self
 
 from tarry.core.errors import InvalidState
 from tarry.core.wakeup.wait_queue import WaitKey, WaitQueue
@@ -29,38 +30,48 @@ _log = logging.getLogger("tarry.listen")
 
 
 class Listener:
-    """For one store. `process`, `probe` and `sent` may be called from any thread; the connection's thread calls the rest."""
+    """For one store, from its first wait until it is closed. `started`, `close`, `process`, `probe` and `sent` may be called
+    from any thread; the connection's thread calls the rest."""
 
     def __init__(
-        self, wait_queue: WaitQueue, *, trusted: bool, monotonic: Callable[[], float] = time.monotonic
+        self, dsn: str, wait_queue: WaitQueue, *, trusted: bool, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         """`trusted`: every change is notified. Not so on a pinned clock, whose moves send nothing."""
+        self._dsn = dsn
         self._wait_queue = wait_queue
         self._trusted = trusted
         self._monotonic = monotonic
         # Not only the process: its stores sleep for different messages.
         host = re.sub(r"[,/]", "_", socket.gethostname())  # these separate the parts of a notification
         self.name = f"{host}:{os.getpid()}:{secrets.token_hex(4)}"
+        self._fork_guard = ForkGuard()
+        self._lock = threading.Lock()
         self._connection: ListenConnection | None = None
+        self._is_closed = False
         self._unreachable = False
         self._probes = 0
         self._received = 0
         self._received_at = -PROBE_EVERY_S
         self._pending_since: float | None = None
 
-    def join(self, dsn: str) -> None:
-        self._connection = LISTENER_POOL.join(dsn, self)
+    def started(self) -> Self:
+        self._fork_guard.check()  # before the lock, which a thread of the other process may have held
+        with self._lock:
+            if self._is_closed:
+                # A consumer that is woken by the close must not join a connection that it would never leave.
+                raise InvalidState("this store is closed", hint="use it inside its with block, or connect again")
+            if self._connection is None or not self._connection.is_alive:
+                self._connection = LISTENER_POOL.join(self._dsn, self)
+        return self
 
-    @property
-    def is_alive(self) -> bool:
-        return self._connection is not None and self._connection.is_alive
-
-    def leave(self) -> None:
-        """Blocks for a moment if this was the last subscriber: the connection is closed."""
-        connection, self._connection = self._connection, None
+    def close(self) -> None:
+        """Blocks for a moment if no other store of this process listens: the connection is closed."""
+        with self._lock:
+            self._is_closed = True
+            connection, self._connection = self._connection, None
         if connection is not None:
             LISTENER_POOL.leave(connection, self)
-        self.closed()
+            self.closed()
 
     @property
     def process(self) -> str | None:
@@ -131,35 +142,3 @@ class Listener:
         if self._wait_queue.is_listening:
             self._wait_queue.is_listening = False
             self._wait_queue.notify_all()  # their long sleeps rely on notifications
-
-
-class Subscription:
-    """A store's listener, from the first wait until the store is closed."""
-
-    def __init__(self, dsn: str, wait_queue: WaitQueue, *, trusted: bool) -> None:
-        self._dsn = dsn
-        self._wait_queue = wait_queue
-        self._trusted = trusted
-        self._fork_guard = ForkGuard()
-        self._lock = threading.Lock()
-        self._listener: Listener | None = None
-        self._is_closed = False
-
-    def started(self) -> Listener:
-        self._fork_guard.check()  # before the lock, which a thread of the other process may have held
-        with self._lock:
-            if self._is_closed:
-                # A consumer that is woken by the close must not start a listener that would never be stopped.
-                raise InvalidState("this store is closed", hint="use it inside its with block, or connect again")
-            if self._listener is None or not self._listener.is_alive:
-                self._listener = Listener(self._wait_queue, trusted=self._trusted)
-                self._listener.join(self._dsn)
-            return self._listener
-
-    def close(self) -> None:
-        """Blocks for a moment if no other store of this process listens."""
-        with self._lock:
-            self._is_closed = True
-            listener, self._listener = self._listener, None
-        if listener is not None:
-            listener.leave()

@@ -22,8 +22,8 @@ from tarry.core.operation import Operation
 from tarry.core.settings import RetrySettings, StoreSettings
 from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.storage.postgres.store import AsyncPostgresStore
-from tarry.storage.postgres.wakeup import listener_pool, subscription
-from tarry.storage.postgres.wakeup.subscription import Listener
+from tarry.storage.postgres.wakeup import listener, listener_pool
+from tarry.storage.postgres.wakeup.listener import Listener
 from tests.kit.sleepers import until, until_asleep, until_waiting
 from tests.kit.steps import TIMEOUT, TIMEOUT_S, in_background
 from tests.storage.postgres.bouncers import pgbouncer
@@ -190,9 +190,9 @@ class TestListenConnection:
         self, database: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         monkeypatch.setattr(Listener, "receive", lambda self, payload: None)
-        monkeypatch.setattr(subscription, "RECEIVED_WITHIN_S", 0.1)
+        monkeypatch.setattr(listener, "RECEIVED_WITHIN_S", 0.1)
         monkeypatch.setattr(listener_pool, "TICK_S", 0.02)
-        monkeypatch.setattr(subscription, "PROBE_EVERY_S", 0.1)
+        monkeypatch.setattr(listener, "PROBE_EVERY_S", 0.1)
         caplog.set_level(logging.WARNING, "tarry.listen")
         with opened(database, scan_every=SOON) as app, opened(database) as other:
             for n in range(5):
