@@ -206,7 +206,17 @@ async def send_emails(stage: Stage) -> None:
 
 async def worker(stage: Stage, name: str) -> Child:
     """`tarry worker` as a process."""
-    arguments = ["tarry", "worker", f"examples.demo.worker:{name}", "-c", "4", "--grace", "20s"]
+    arguments = [
+        "tarry",
+        "worker",
+        f"examples.demo.worker:{name}",
+        "-c",
+        "4",
+        "--grace",
+        "20s",
+        "--release",
+        "shop-1.4.2",
+    ]
     return await child(stage, *arguments, log=subprocess.DEVNULL)
 
 

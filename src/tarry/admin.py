@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, LiteralString
@@ -28,6 +27,7 @@ from tarry.storage.postgres.health import CheckResult
 from tarry.storage.postgres.journal import pruning
 from tarry.storage.postgres.journal import statements as journal_statements
 from tarry.storage.postgres.maintenance import role as maintenance
+from tarry.storage.postgres.migrate import MigrationStatus, statuses
 from tarry.storage.postgres.schema_name import schema_on
 from tarry.storage.postgres.statement import bind
 
@@ -40,16 +40,6 @@ _SECRETS = ("password", "sslpassword", "oauth_client_secret", "scram_client_key"
 _ANY_ZONE: LiteralString = "Europe/Berlin"
 OLD_ZONES_YEARS = 2
 """Age at which zone data is reported as old: zones change every year."""
-
-
-@dataclass(frozen=True, slots=True)
-class MigrationStatus:
-    number: int
-    name: str
-    phase: str
-    state: str
-    """applied, pending, changed (applied with another content) or unknown (applied by a newer Tarry)."""
-    applied_at: datetime | None = None
 
 
 def check_dsn(dsn: str | None) -> None:
@@ -111,22 +101,6 @@ def adopt(dsn: str | None) -> int:
         health.check_schema(conn)
         with transaction(conn):
             return drive(conn, journal_statements.adopt())
-
-
-def statuses(conn: Connection[Any]) -> list[MigrationStatus]:
-    applied, known = migrations.applied_to(conn), {migration.number: migration for migration in migrations.known()}
-    listed: list[MigrationStatus] = []
-    for number in sorted(applied.keys() | known.keys()):
-        migration, stored = known.get(number), applied.get(number)
-        name = migration.name if migration else stored.name if stored else ""
-        if stored is None:
-            state = "pending"
-        elif migration is None:
-            state = "unknown"
-        else:
-            state = "applied" if stored.checksum == migration.checksum else "changed"
-        listed.append(MigrationStatus(number, name, migrations.phase_of(name), state, stored and stored.applied_at))
-    return listed
 
 
 def search_path(conn: Connection[Any]) -> CheckResult:

@@ -69,6 +69,7 @@ class AsyncDeadLetters(Generic[P]):
         canary: int = 0,
         jitter: timedelta | None = None,
         stop_above: float | None = None,
+        max_attempts: int | None = None,
         target: str | None = None,
         after: timedelta | None = None,
         consumer: str | None = None,
@@ -78,6 +79,7 @@ class AsyncDeadLetters(Generic[P]):
         """Redrive as a job: `rate` messages per second, `canary` messages first and the rest once those succeeded;
         to the queue `target` instead of their own; the first one `after` a while; each due at a random time within `jitter`.
         It pauses if more than the share `stop_above` of what it redrove died again.
+        Each begins at the first attempt, and has `max_attempts`: 1 for a single one; by default as many as before.
 
         A sweeper advances it, or a caller of `advance`. It may be paused, resumed and cancelled at any time."""
         options = RedriveOptions(
@@ -86,6 +88,7 @@ class AsyncDeadLetters(Generic[P]):
             canary=check_canary(canary),
             jitter=limits.check_delay(jitter or timedelta(0), "jitter"),
             stop_above=check_stop_above(stop_above),
+            max_attempts=limits.check_max_attempts(max_attempts),
             started_by=limits.check_consumer(consumer) or self._consumer,
             request=uuid4(),
             target=None if target is None else limits.check_queue_name(target),

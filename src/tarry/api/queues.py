@@ -7,15 +7,16 @@ from datetime import timedelta
 from typing import Any, TypedDict, Unpack
 
 from tarry.api import transfer
-from tarry.api.transfer import BadLine, Exporting, Imported, Importing, OnBad
+from tarry.api.transfer import BadLine, Imported, Importing, OnBad
 from tarry.api.validation import checked_text
 from tarry.core import limits
 from tarry.core.errors import InvalidInput, TarryError
 from tarry.core.journal.events import JournalLevel
-from tarry.core.messages.model import Counts
+from tarry.core.messages.model import Counts, Filter, MessagePosition
 from tarry.core.messages.retry import Retry
 from tarry.core.ports import AsyncStore
 from tarry.core.settings import QueueInfo, QueueSettings
+from tarry.wire.messages import OfferRequest
 
 
 class QueueChanges(TypedDict, total=False):
@@ -98,14 +99,17 @@ class AsyncQueues:
     async def export(self, name: str, *, conn: Any = None) -> AsyncIterator[bytes]:
         """All live messages in due order, as JSON lines for `import_lines`. Read page by page, not in one snapshot:
         messages that change meanwhile may be missing or duplicated."""
-        exporting = Exporting()
         await self.get(name, conn=conn)
-        while not exporting.done:
+        after: MessagePosition | None = None
+        while True:
             page = await self._store.run(
-                self._store.messages.list(name, limit=transfer.PAGE, filter=exporting.filter), conn
+                self._store.messages.list(name, limit=transfer.PAGE, filter=Filter(after=after)), conn
             )
-            for line in exporting.take(page):
-                yield line
+            for message in page:
+                yield OfferRequest.of_stored(message).line()
+            if len(page) < transfer.PAGE:
+                return
+            after = MessagePosition(page[-1].due_at, page[-1].version)
 
     async def import_lines(
         self,

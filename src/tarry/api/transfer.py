@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from tarry.api.drafts import Drafter
 from tarry.core.errors import InvalidInput, TarryError
-from tarry.core.messages.model import Draft, Filter, MessagePosition, StoredMessage
+from tarry.core.messages.model import Draft
 from tarry.core.messages.outcomes import Outcome
 from tarry.wire.messages import OfferRequest
 from tarry.wire.payload import CONTENT
@@ -89,20 +89,6 @@ def lines_of(chunks: Iterable[bytes]) -> Iterator[bytes | BadLine]:
     for chunk in chunks:
         yield from splitting.split(chunk)
     yield from splitting.end()
-
-
-class Exporting:
-    """Pages of an export: `filter` selects the next page, and `take` converts it to lines."""
-
-    def __init__(self) -> None:
-        self.filter = Filter()
-        self.done = False
-
-    def take(self, page: Sequence[StoredMessage[bytes]]) -> list[bytes]:
-        self.done = len(page) < PAGE
-        if not self.done:
-            self.filter = Filter(after=MessagePosition(page[-1].due_at, page[-1].version))
-        return [OfferRequest.of_stored(message).line() for message in page]
 
 
 class Importing:

@@ -7,7 +7,6 @@ from urllib.parse import quote
 
 from tarry.core.errors import InvalidInput
 
-_SQLALCHEMY = frozenset({"postgresql+psycopg", "postgresql+psycopg_async"})
 _REDIS = frozenset({"redis", "rediss", "redis+cluster", "rediss+cluster"})
 _SCHEMA = re.compile(r"(?:(?<=[?&\s])|^)schema=([^&\s]*)")
 _OPTIONS = re.compile(r"(?:(?<=[?&\s])|^)options\s*=")
@@ -22,14 +21,19 @@ def worker_parent_from(environ: MutableMapping[str, str] = os.environ) -> int | 
     return None if text is None else int(text)
 
 
+def release_from(environ: Mapping[str, str] = os.environ) -> str | None:
+    """TARRY_RELEASE: which release of the user's program a worker runs."""
+    return environ.get("TARRY_RELEASE") or None
+
+
 def libpq_dsn(dsn: str, schema: str | None = None, environ: Mapping[str, str] = os.environ) -> str:
-    """Without the driver that addresses of SQLAlchemy name: `postgresql+psycopg://…`. The schema of `…?schema=tenant`, or the
-    one given, becomes an option of libpq, so that every program can use the address. It replaces those of PGOPTIONS, and so
-    includes them."""
+    """Without the driver that addresses of SQLAlchemy name, whichever it is: `postgresql+asyncpg://…`. The schema of
+    `…?schema=tenant`, or the one given, becomes an option of libpq, so that every program can use the address. It replaces
+    those of PGOPTIONS, and so includes them."""
     scheme, separator, rest = dsn.partition("://")
     if scheme in _REDIS:
         return dsn
-    dsn = f"postgresql://{rest}" if separator and scheme in _SQLALCHEMY else dsn
+    dsn = f"postgresql://{rest}" if separator and scheme.startswith("postgresql+") else dsn
     names = [*([] if schema is None else [schema]), *_SCHEMA.findall(dsn)]
     if not names:
         return dsn

@@ -119,8 +119,9 @@ def test_without_that_library_the_probes_are_served(process: Callable[..., subpr
     assert url is not None, log
     with urllib.request.urlopen(f"{url[0]}/readyz", timeout=30) as response:
         assert response.status == 200
-    with pytest.raises(urllib.error.HTTPError, match="404"):
+    with pytest.raises(urllib.error.HTTPError, match="404") as refused:
         urllib.request.urlopen(f"{url[0]}/metrics", timeout=30)
+    refused.value.close()
 
 
 def test_once_handles_what_is_due_and_exits(process: Callable[..., subprocess.Popen[bytes]], database: str) -> None:

@@ -25,7 +25,8 @@ def get(url: str, path: str) -> tuple[int, str]:
         with urllib.request.urlopen(url + path, timeout=10) as response:
             return response.status, response.read().decode()
     except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
+        with error:
+            return error.code, error.read().decode()
 
 
 def test_readiness_follows_the_database_and_the_signal(caplog: pytest.LogCaptureFixture, database: str) -> None:

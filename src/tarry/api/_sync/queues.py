@@ -9,13 +9,14 @@ from typing import Any, Unpack
 
 from tarry.api import transfer
 from tarry.api.queues import QueueChanges, checked, valid
-from tarry.api.transfer import BadLine, Exporting, Imported, Importing, OnBad
+from tarry.api.transfer import BadLine, Imported, Importing, OnBad
 from tarry.api.validation import checked_text
 from tarry.core import limits
 from tarry.core._sync.ports import Store
 from tarry.core.errors import TarryError
-from tarry.core.messages.model import Counts
+from tarry.core.messages.model import Counts, Filter, MessagePosition
 from tarry.core.settings import QueueInfo, QueueSettings
+from tarry.wire.messages import OfferRequest
 
 
 class Queues:
@@ -65,11 +66,17 @@ class Queues:
     def export(self, name: str, *, conn: Any = None) -> Iterator[bytes]:
         """All live messages in due order, as JSON lines for `import_lines`. Read page by page, not in one snapshot:
         messages that change meanwhile may be missing or duplicated."""
-        exporting = Exporting()
         self.get(name, conn=conn)
-        while not exporting.done:
-            page = self._store.run(self._store.messages.list(name, limit=transfer.PAGE, filter=exporting.filter), conn)
-            yield from exporting.take(page)
+        after: MessagePosition | None = None
+        while True:
+            page = self._store.run(
+                self._store.messages.list(name, limit=transfer.PAGE, filter=Filter(after=after)), conn
+            )
+            for message in page:
+                yield OfferRequest.of_stored(message).line()
+            if len(page) < transfer.PAGE:
+                return
+            after = MessagePosition(page[-1].due_at, page[-1].version)
 
     def import_lines(
         self,

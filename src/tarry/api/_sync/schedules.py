@@ -6,6 +6,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from tarry.api._sync.schedule_commands import Offload, ScheduleCommands
@@ -15,7 +16,7 @@ from tarry.api.validation import checked_text
 from tarry.core import limits
 from tarry.core._sync.ports import Store
 from tarry.core.cron import explain, planner, schedule_changes
-from tarry.core.cron.model import ScheduleChange, ScheduleSpec, ScheduleState, TickRecord, Verdict, check_schedule_name
+from tarry.core.cron.model import ScheduleChange, ScheduleSpec, ScheduleState, TickRecord, check_schedule_name
 from tarry.core.cron.planner import Fire
 from tarry.core.cron.schedule_changes import PayloadOf
 from tarry.core.errors import InvalidInput, InvalidState
@@ -85,65 +86,47 @@ class Schedules:
 
     def trigger(self, name: str, *, conn: Any = None) -> datetime:
         """Fire now, in addition to the schedule. Returns the tick of this run."""
-        payload_of = self._payload_of(name)
-        return self._decided(
-            name, lambda state, now, ahead: schedule_changes.trigger(state, now, ahead, payload_of), conn
-        )
+        (tick,) = self._decided(name, partial(schedule_changes.trigger, self._payload_of(name)), conn)
+        return tick
 
     def skip(self, name: str, *, conn: Any = None) -> datetime:
         """Skip the next tick that would fire, and return it."""
-        return self._decided(name, schedule_changes.skip, conn)
-
-    def _decided(self, name: str, decide: Decide, conn: Any) -> datetime:
-        """Decide one tick, and no second one if a response was lost: a change that was rejected may have been applied
-        earlier by this call. Then the ledger has its tick with the decision time chosen here."""
-        check_schedule_name(name)
-        now = self._commands.now(conn)
-        tried: set[tuple[str, datetime, datetime]] = set()
-        for _ in range(TRIES):
-            state = self.get(name, conn=conn)
-            ahead = self._store.run(self._cron.ticks(name, since=now, limit=10_000), conn)
-            for record in ahead:
-                if (record.hash, record.tick, record.decided_at) in tried:
-                    return record.tick
-            decision = self.offload.run(decide, state, now, ahead)
-            if decision is None:
-                raise InvalidState(f"schedule {name!r} has no tick ahead that could be skipped")
-            change, tick = decision
-            if self._store.run(self._cron.apply_changes([change]), conn)[0]:
-                return tick
-            tried.add((state.spec.hash, tick, now))
-        raise contended(name)
+        (tick,) = self._decided(name, schedule_changes.skip, conn)
+        return tick
 
     def missing(self, name: str, since: datetime, until: datetime, *, conn: Any = None) -> builtins.list[datetime]:
         """The ticks in [since, until) without a message: what `backfill` would create."""
-        start, end = checked_range(since, until)
+        span = checked_range(since, until)
         check_schedule_name(name)
         now = self._commands.now(conn)
         state = self.get(name, conn=conn)
-        records = self._recorded(name, start, end, conn)
-        return self.offload.run(schedule_changes.missing, state, start, end, now, records)
+        records = self._recorded(name, *span, conn)
+        return self.offload.run(schedule_changes.missing, span, state, now, records)
 
     def backfill(self, name: str, since: datetime, until: datetime, *, conn: Any = None) -> builtins.list[datetime]:
         """Create the messages of those ticks now. Returns the ticks."""
-        start, end = checked_range(since, until)
+        span = checked_range(since, until)
+        return self._decided(name, partial(schedule_changes.backfill, self._payload_of(name), span), conn, span)
+
+    def _decided(
+        self, name: str, decide: Decide, conn: Any, span: tuple[datetime, datetime] | None = None
+    ) -> builtins.list[datetime]:
+        """Decide ticks by what the ledger has of a span, else of the time ahead; and not once more if a response was lost: a
+        change that was rejected may have been applied earlier by this call. Then the ledger has its ticks with the decision
+        time chosen here."""
         check_schedule_name(name)
-        now, payload_of = self._commands.now(conn), self._payload_of(name)
+        now = self._commands.now(conn)
         tried: set[datetime] = set()
         for _ in range(TRIES):
             state = self.get(name, conn=conn)
-            records = self._recorded(name, start, end, conn)
-            # As in `_decided`, a rejected change may have been applied by an earlier try.
-            done = {
-                record.tick for record in records if record.verdict is Verdict.BACKFILLED and record.decided_at == now
-            }
-            if tried & done:
-                return sorted(done)
-            ticks = self.offload.run(schedule_changes.missing, state, start, end, now, records)
-            if not ticks:
-                return []
-            change = self.offload.run(schedule_changes.backfill, state, ticks, now, payload_of)
-            if self._store.run(self._cron.apply_changes([change]), conn)[0]:
+            if span is None:
+                records = self._store.run(self._cron.ticks(name, since=now, limit=10_000), conn)
+            else:
+                records = self._recorded(name, *span, conn)
+            if done := sorted(each.tick for each in records if each.decided_at == now and each.tick in tried):
+                return done
+            change, ticks = self.offload.run(decide, state, now, records)
+            if not ticks or self._store.run(self._cron.apply_changes([change]), conn)[0]:
                 return ticks
             tried |= set(ticks)
         raise contended(name)

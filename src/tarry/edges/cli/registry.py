@@ -32,7 +32,7 @@ ENTRIES = {
     "consumer": _entry("List running workers, and drain them.", "consumer"),
     "scheduler": _entry("Plan the ticks of schedules.", "services"),
     "queue": _entry("List, create, change, pause, empty and delete queues.", "queues"),
-    "message": _entry("Show, explain, list, edit, drop and settle messages.", "messages"),
+    "message": _entry("Show, list, edit, drop and settle messages, and why they wait.", "messages"),
     "dlq": _entry("Show, redrive and discard dead letters.", "dead_letters"),
     "redrive": _entry("Watch, pause, resume and cancel redrive jobs.", "dead_letters"),
     "journal": _entry("Read the journal as it grows, and prune it.", "journal"),

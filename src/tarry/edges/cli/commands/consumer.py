@@ -1,5 +1,6 @@
 """tarry consumer: list, drain."""
 
+from datetime import datetime
 from typing import Annotated
 
 from tarry.core.workers.model import REPORT_EVERY, RunningWorker
@@ -11,27 +12,31 @@ from tarry.edges.cli.output.printer import Ago, EntityView, TableColumn
 from tarry.wire.base import data_of
 
 
-def _state(worker: RunningWorker) -> str:
+def _state(worker: RunningWorker, now: datetime) -> str:
+    if worker.is_late(now):
+        return "probably gone"
     return "draining" if worker.drain_at or worker.is_stopping else "running"
 
 
-_WORKERS: EntityView[RunningWorker] = EntityView(
-    "tarry.consumer.list/1",
-    data_of,
-    (
-        TableColumn("consumer", style="bold"),
-        TableColumn("host"),
-        TableColumn("pid", right=True),
-        TableColumn("state", _state),
-        TableColumn("queues", lambda worker: ", ".join(worker.queues)),
-        TableColumn("running", lambda worker: f"{worker.running} of {worker.concurrency}", right=True),
-        TableColumn("extended", "extensions", right=True),
-        TableColumn("skew", lambda worker: f"{worker.skew.total_seconds():+.1f}s", right=True),
-        TableColumn("version"),
-        TableColumn("reported", lambda worker: Ago(worker.seen_at)),
-    ),
-    "workers",
-)
+def _view(now: datetime) -> EntityView[RunningWorker]:
+    return EntityView(
+        "tarry.consumer.list/1",
+        data_of,
+        (
+            TableColumn("consumer", style="bold"),
+            TableColumn("host"),
+            TableColumn("pid", right=True),
+            TableColumn("state", lambda worker: _state(worker, now)),
+            TableColumn("queues", lambda worker: ", ".join(worker.queues)),
+            TableColumn("running", lambda worker: f"{worker.running} of {worker.concurrency}", right=True),
+            TableColumn("extended", "extensions", right=True),
+            TableColumn("skew", lambda worker: f"{worker.skew.total_seconds():+.1f}s", right=True),
+            TableColumn("version"),
+            TableColumn("release"),
+            TableColumn("reported", lambda worker: Ago(worker.seen_at)),
+        ),
+        "workers",
+    )
 
 
 @command("consumer list", "tarry consumer list", "tarry consumer list --queue orders -o json")
@@ -43,7 +48,7 @@ def list_workers(cli: CommandSession, queue: OnlyQueue = None) -> None:
     with cli.open() as app:
         workers, now = app.store.run(app.store.workers.list()), now_of(app)
     shown = [worker for worker in workers if queue is None or queue in worker.queues]
-    cli.listing(_WORKERS, shown, now=now, empty="no worker reports")
+    cli.listing(_view(now), shown, now=now, empty="no worker reports")
 
 
 @command("consumer drain", "tarry consumer drain host-1:4711", audited=True)

@@ -158,6 +158,9 @@ def redrive(
     stop_above: Annotated[
         str | None, option("--stop-above PERCENT", "Pause the job if more than this share dies again: 20%.")
     ] = None,
+    max_attempts: Annotated[
+        int | None, option("--max-attempts N", "Of each, as a job: 1 for a single one; default: as before.", min=1)
+    ] = None,
     job: Annotated[bool, option("--job", "All that match, as a job; implied by a filter, --rate, --canary.")] = False,
     target: Annotated[str | None, option("--target QUEUE", "To another queue, as a job.")] = None,
     after: Annotated[str | None, option("--after DURATION", "Begin this much later, as a job: 30m.")] = None,
@@ -174,7 +177,7 @@ def redrive(
     a filter, --rate or --canary all that match are redriven by a job on the server, which pauses if a canary dies again.
     Ctrl-C stops the watching, not the job: tarry redrive.
     """
-    how = (rate, canary, jitter, stop_above, target, after)
+    how = (rate, canary, jitter, stop_above, max_attempts, target, after)
     as_job = bool(job or detach or any(how) or options != FilterOptions())
     if as_job and limit is not None:
         raise Usage("--limit cannot be used with a job", hint="remove --limit, or the filter")
@@ -205,6 +208,7 @@ def redrive(
             canary=canary,
             jitter=spread,
             stop_above=allowed,
+            max_attempts=max_attempts,
             target=target,
             after=later,
             **chosen,

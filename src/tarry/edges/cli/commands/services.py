@@ -100,6 +100,7 @@ def worker(
     queues: Annotated[str | None, option("--queues A,B", "Only these; default: all with a handler.")] = None,
     metrics_port: WorkerPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
+    release: Annotated[str | None, option("--release TEXT", "Of your program; default: TARRY_RELEASE.")] = None,
     once: Annotated[bool, option("--once", "Handle what is due, and exit.")] = False,
     reload: Annotated[bool, option("--reload", "Restart when a Python file changes here.")] = False,
     verbose: Annotated[bool, option("--verbose -v", "Log every message.")] = False,
@@ -112,7 +113,7 @@ def worker(
     """
     from tarry.edges.cli.processes.probes import ProbeOptions
     from tarry.edges.cli.processes.worker import WorkerProcess
-    from tarry.edges.env import worker_parent_from
+    from tarry.edges.env import release_from, worker_parent_from
     from tarry.services.worker.worker import WorkerSettings
 
     _log(cli, verbose=verbose)
@@ -125,6 +126,7 @@ def worker(
         queues=names,
         processes=processes,
         until_empty=once,
+        release=release or release_from(),
     )
     process = WorkerProcess(target, settings, ProbeOptions(metrics_host, metrics_port))
     parent = worker_parent_from()

@@ -16,6 +16,7 @@ from tarry.edges.cli.processes.worker import WorkerProcess, collect_rarely
 from tarry.edges.dashboard.app import PATH
 from tarry.edges.dashboard.redaction import Redaction
 from tarry.edges.dashboard.settings import DashboardSettings
+from tarry.edges.env import release_from
 from tarry.edges.formats import duration, plural
 from tarry.edges.http import server
 from tarry.edges.http.connection_limits import raise_descriptor_limit
@@ -69,7 +70,9 @@ async def dev_parts(dsn: str | None, port: int, environment: str) -> AsyncGenera
 
 
 async def dev(cli: CommandSession, target: str | None, port: int) -> None:
-    process = None if target is None else WorkerProcess(target, WorkerSettings(grace=_DEV_GRACE))
+    process = (
+        None if target is None else WorkerProcess(target, WorkerSettings(grace=_DEV_GRACE, release=release_from()))
+    )
     worker = None if process is None else process.load()  # report an invalid target before anything starts
     stop = stop_on_signals(grace=timedelta(0) if worker is None else _DEV_GRACE)
     async with dev_parts(cli.dsn, port, "dev") as (app, url):
