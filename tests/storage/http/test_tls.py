@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,20 +16,14 @@ from tarry.storage.http._sync.connections import Connection
 from tarry.storage.http.call import Call
 from tarry.storage.http.connections import AsyncConnection
 from tarry.storage.http.protocol import Address, HttpResponse
+from tests.kit.certificates import self_signed
 
 CALL = Call("GET", "/healthz")
 
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of localhost, signed by itself, with its key in the same file."""
-    file = tmp_path_factory.mktemp("tls") / "localhost.pem"
-    command = (
-        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost "
-        f"-addext subjectAltName=DNS:localhost -keyout {file}.key -out {file}"
-    )
-    subprocess.run(command.split(), check=True, capture_output=True)
-    return file
+    return self_signed(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture

@@ -70,8 +70,10 @@ class _BlockingSocket:
         self._reader = hiredis.Reader(InvalidResponse, _PARSER.parse_error, notEnoughData=_INCOMPLETE)
         self._socket = sock = self._connection._sock
         limit_s = sock.gettimeout()
-        sock.settimeout(None)
-        if limit_s is not None:  # by the kernel: Python would poll the socket before each call
+        if limit_s is not None and type(sock) is socket.socket:
+            # By the kernel: Python would poll the socket before each call. One with TLS keeps its limit, since Python
+            # repeats what the kernel ended.
+            sock.settimeout(None)
             limit = _TIMEVAL.pack(int(limit_s), int(limit_s % 1 * 1_000_000))
             for direction in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
                 sock.setsockopt(socket.SOL_SOCKET, direction, limit)
