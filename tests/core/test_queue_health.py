@@ -19,9 +19,9 @@ INFO = QueueInfo(name="orders", settings=QueueSettings(max_depth=100), created_a
 WORKER = ConsumerSlice("orders", "worker", NOW, leased=1, acked=1, nacked=0, expired=0, work_s=0.1, last_at=NOW)
 
 
-def standing(*, ready: int = 0, lag_s: float = 0, live: int | None = 10) -> Standing:
-    none = Counted(0)
-    counts = Counts(delayed=none, ready=Counted(ready), leased=none, dead=none, lag_for=timedelta(seconds=lag_s))
+def standing(*, ready: int = 0, leased: int = 0, lag_s: float = 0, live: int | None = 10) -> Standing:
+    none, lag_for = Counted(0), timedelta(seconds=lag_s)
+    counts = Counts(delayed=none, ready=Counted(ready), leased=Counted(leased), dead=none, lag_for=lag_for)
     return Standing(queue="orders", counts=counts, waiting=0, live_total=live)
 
 
@@ -58,3 +58,13 @@ def test_what_is_wrong_is_found(now: dict[str, Any], concern: Concern, severity:
 )
 def test_what_is_within_its_limits_is_not(now: dict[str, Any]) -> None:
     assert findings(**now) == []
+
+
+@pytest.mark.parametrize(
+    ("quiet_s", "leased", "workers", "count"), [(59, 0, (), 1), (61, 0, (), 0), (61, 2, (), 1), (61, 0, ("a", "b"), 2)]
+)
+def test_a_consumer_counts_while_it_works_or_reports(
+    quiet_s: float, leased: int, workers: tuple[str, ...], count: int
+) -> None:
+    ended = WORKER._replace(last_at=NOW - timedelta(seconds=quiet_s))
+    assert judge(INFO, standing(leased=leased), (), {}, (ended,), NOW, workers).consumers == count

@@ -95,6 +95,7 @@ async def queue_rows(
     judged = RollupWindow(MINUTE, lately, until, queue)
     lags = _by_queue(await store.run(store.rollups.times(Measure.LAG, judged, whole=True)))
     consumers = _by_queue(await store.run(store.rollups.consumers(judged)))
+    running = [worker for worker in await store.run(store.workers.list()) if not worker.is_late(now)]
     rows: list[QueueRow] = []
     for standing in standings:
         name = standing.queue
@@ -102,7 +103,8 @@ async def queue_rows(
             continue
         own = slices[name]
         recent = [row for row in own if row.start_at >= lately]
-        health = judge(infos[name], standing, recent, summed(lags[name]), consumers[name], now)
+        workers = {worker.consumer for worker in running if name in worker.queues}
+        health = judge(infos[name], standing, recent, summed(lags[name]), consumers[name], now, workers)
         acked = {row.start_at: row.acked for row in own}
         starts = [since + at * MINUTE for at in range(round((minute - since) / MINUTE))]
         rows.append(QueueRow(health=health, spark=[acked.get(start, 0) for start in starts]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -11,6 +12,7 @@ import tarry
 from tarry.app import App
 from tarry.core.journal.events import JournalLevel
 from tarry.core.messages.retry import Retry
+from tarry.core.workers.model import WorkerReport
 from tests.edges.conftest import Run
 
 
@@ -188,6 +190,16 @@ def test_why_a_message_is_not_delivered(cli: Run, app: App) -> None:
     data = cli("message", "why", "orders", "a", "--json").data
     assert (data["schema"], data["deliverable"], data["deliverable_at"]) == ("tarry.message.why/1", False, None)
     assert len(data["reasons"]) == 2
+
+
+def test_why_a_ready_message_waits_names_a_missing_worker(cli: Run, app: App) -> None:
+    app.queue("orders").offer("a", 1)
+    missing = "no running worker handles queue orders: start one"
+    assert missing in cli("message", "why", "orders", "a").out
+    about: dict[str, Any] = {"id": "w1", "consumer": "w", "host": "h", "pid": 1, "version": "1", "concurrency": 1}
+    report = WorkerReport(**about, queues=("orders",), at=datetime.now(UTC))
+    app.store.run(app.store.workers.report(report))
+    assert missing not in cli("message", "why", "orders", "a").out
 
 
 def test_a_nack_has_a_delay_and_an_error(cli: Run, app: App) -> None:

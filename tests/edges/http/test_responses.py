@@ -174,6 +174,11 @@ class TestSettling:
         assert body["deliverable"] is False
         assert body["reasons"] == ["queue orders is paused (inventory): resume it", "it is due in 1h"]
 
+    def test_why_a_ready_message_waits_names_a_missing_worker(self, call: Caller) -> None:
+        body = call("GET", f"/v1/messages/{offered(call)}/why").json()
+        assert body["deliverable"] is True
+        assert body["reasons"][1].startswith("no running worker handles queue orders: start one (tarry worker)")
+
 
 class TestBrowsing:
     def test_consecutive_pages_have_no_gap_and_no_repetition(self, call: Caller) -> None:

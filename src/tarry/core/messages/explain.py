@@ -1,5 +1,6 @@
 """Explanation of why a message is not delivered yet."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -7,6 +8,7 @@ from tarry.core.durations import roughly
 from tarry.core.messages.model import Counted, StoredMessage
 from tarry.core.messages.states import State
 from tarry.core.settings import QueueInfo
+from tarry.core.workers.model import RunningWorker
 
 
 class Why(NamedTuple):
@@ -20,11 +22,12 @@ def why_not_delivered(
     message: StoredMessage[Any],
     queue: QueueInfo,
     now: datetime,
+    workers: Iterable[RunningWorker],
     *,
     ahead: Counted | None = None,
-    consumers: int | None = None,
+    consumers: int = 0,
 ) -> Why:
-    """`ahead`: ready messages that are delivered before it; `consumers`: those that were active lately. None: not known."""
+    """`ahead`: ready messages that are delivered before it, if known; `consumers`: how many are known to be active."""
     reasons: list[str] = []
     if queue.paused:
         because = f" ({queue.paused_reason})" if queue.paused_reason else ""
@@ -42,8 +45,11 @@ def why_not_delivered(
         if ahead is not None:
             few = {"0": "no ready message is", "1": "1 ready message is"}
             reasons.append(f"{few.get(str(ahead), f'{ahead} ready messages are')} delivered before it")
-        if consumers == 0:
-            reasons.append(f"no consumer of queue {queue.name} was active lately: start a worker")
+        if not consumers and not any(queue.name in worker.queues and not worker.is_late(now) for worker in workers):
+            reasons.append(
+                f"no running worker handles queue {queue.name}: start one (tarry worker); "
+                "consumers that poll without a worker are not known"
+            )
         return Why(True, tuple(reasons), message.due_at)
     free_at = max(message.due_at, message.lease_until) if message.lease_until else message.due_at
     return Why(False, tuple(reasons), None if queue.paused else free_at)

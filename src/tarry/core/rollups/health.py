@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -12,6 +12,7 @@ from tarry.core.analytics.anomalies import Severity
 from tarry.core.durations import roughly
 from tarry.core.rollups.model import ConsumerSlice, QueueSlice, Standing, quantiles
 from tarry.core.settings import QueueInfo
+from tarry.core.workers.model import LATE_AFTER
 
 JUDGED_FOR = timedelta(minutes=15)
 """Events of this time count as recent."""
@@ -64,7 +65,7 @@ class QueueHealth:
     """Of the attempts that ended lately; None if there were none."""
     buried: int
     consumers: int
-    """Consumers that were active lately, and processes that wait."""
+    """Workers that report, and others that were active in the last minute; or processes that wait, if these are more."""
     drained_for: timedelta | None
     """How long until what is ready is worked off at the current rate. None: nothing is ready, or it grows."""
     is_growing: bool
@@ -78,21 +79,22 @@ def judge(
     lags: Mapping[int, int],
     consumers: Sequence[ConsumerSlice],
     now: datetime,
+    workers: Collection[str] = (),
 ) -> QueueHealth:
-    """`slices`, `lags` and `consumers`: of this queue, of the last `JUDGED_FOR`."""
+    """`slices`, `lags` and `consumers`: of this queue, of the last `JUDGED_FOR`. `workers`: that report now, by consumer."""
     recent = [row for row in slices if row.start_at >= now - _RATE_FOR]
     rate_s = _RATE_FOR.total_seconds()
     offered, acked = (sum(getattr(row, name) for row in recent) / rate_s for name in ("offered", "acked"))
     done = sum(row.acked for row in slices)
     failed = sum(row.nacked + row.expired for row in slices)
     buried = sum(row.buried for row in slices)
-    names = {row.consumer for row in consumers}
+    names = {*workers, *(row.consumer for row in consumers if row.last_at >= now - LATE_AFTER)}
     share = failed / (done + failed) if done + failed else None
     lag, ready = Lag.of(lags), standing.counts.ready.n
     spare = acked - offered
     is_growing = ready > 0 and spare <= 0
-    active = max(len(names), standing.waiting)
-    findings = _findings(info, standing, lag, share, done + failed, buried, active)
+    active = max(len(names), standing.waiting, min(standing.counts.leased.n, 1))
+    findings = _findings(info, standing, lag, share, done + failed, buried, active or len(consumers))
     return QueueHealth(
         info=info,
         standing=standing,

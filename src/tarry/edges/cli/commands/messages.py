@@ -88,14 +88,15 @@ def list_messages(
 def why(cli: CommandSession, queue: QueueName, key: Key) -> None:
     """Explain why a live message is not delivered yet.
 
-    It is due later, it is leased, or its queue is paused; or it is deliverable.
+    It is due later, it is leased, or its queue is paused; or it is deliverable, perhaps without a worker for its queue.
     """
     with cli.open() as app:
         info = app.queues.get(queue)
         message, now = app.queue(queue, bytes).read(key), now_of(app)
+        workers = app.store.run(app.store.workers.list())
     if message is None:
         raise _missing(queue, key)
-    explained = why_not_delivered(message, info, now)
+    explained = why_not_delivered(message, info, now, workers)
     at = explained.deliverable_at
     cli.printer.record(
         "tarry.message.why/1",

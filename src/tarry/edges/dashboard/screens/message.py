@@ -235,8 +235,9 @@ async def _why(view: View, inspected: Inspected, info: QueueInfo) -> Why | None:
     message, store = inspected.live, view.app.store
     if message is None:
         return None
+    workers = await view.run(store.workers.list())
     if message.state is not State.READY:
-        return why_not_delivered(message, info, view.now)
+        return why_not_delivered(message, info, view.now, workers)
     await view.dashboard.roll_ups.fresh()
     same = Search(
         state=State.READY, priority=Span(message.priority, message.priority), due=Period(None, message.due_at)
@@ -248,7 +249,7 @@ async def _why(view: View, inspected: Inspected, info: QueueInfo) -> Why | None:
         ahead = Counted(ahead.n + more.n, ahead.capped or more.capped)
     window = RollupWindow(timedelta(minutes=1), view.now - _LATELY, view.now, info.name)
     slices = await view.run(store.rollups.consumers(window))
-    return why_not_delivered(message, info, view.now, ahead=ahead, consumers=len({row.consumer for row in slices}))
+    return why_not_delivered(message, info, view.now, workers, ahead=ahead, consumers=len(slices))
 
 
 async def _lineage(view: View, inspected: Inspected) -> dict[str, Any]:

@@ -109,7 +109,8 @@ async def why(request: BrokerRequest, id: str) -> Response:
     """Why it is not delivered yet."""
     message = await _read(request)
     info = await request.queues.get(message.queue)
-    return respond(wire.Why.of(message, why_not_delivered(message, info, await request.broker.now())))
+    now, workers = await request.broker.now(), await request.run(request.store.workers.list())
+    return respond(wire.Why.of(message, why_not_delivered(message, info, now, workers)))
 
 
 async def _read(request: BrokerRequest) -> StoredMessage[Any]:
