@@ -239,8 +239,11 @@ class TestJobs:
         assert watched.code == 7
         assert watched.fields["reason"] == f"1 of 1 canaries died again, {delivery.key} of: still broken"
         assert f"tarry redrive resume {job}" in watched.err
+        assert "1 of 1 redriven messages died again: tarry dlq list orders" in watched.err
         resumed = cli("redrive", "resume", job, "--watch", "--json")
         assert (resumed.code, resumed.data["state"], resumed.data["redriven"]) == (0, "done", 2)
+        assert resumed.data["died_again"] == 1
+        assert "1 of 2 redriven messages died again" in cli("redrive", "show", job).err
 
     def test_jobs_are_listed_paused_and_cancelled(self, cli: Run, app: App) -> None:
         assert "no redrive jobs" in cli("redrive", "list").err

@@ -328,7 +328,7 @@ def show_job(cli: CommandSession, job: Job) -> None:
     Changes nothing. To advance it: tarry redrive watch.
     """
     with cli.open() as app:
-        cli.printer.view(views.JOBS, app.redrives.get(job).job, now=now_of(app))
+        print_job(cli, app, app.redrives.get(job).job)
 
 
 @command("redrive watch", "tarry redrive watch 7")
@@ -410,7 +410,10 @@ def watch_job(cli: CommandSession, app: App, redrive: Redrive) -> ExitCode | Non
 
 def print_job(cli: CommandSession, app: App, job: RedriveJob) -> ExitCode | None:
     """Print the job; its state decides the exit code."""
-    cli.printer.view(views.JOBS, job, now=now_of(app))
+    dead = app.store.run(app.store.rollups.redrive_outcome(job.id)).died_again
+    cli.printer.view(views.JOBS, job, now=now_of(app), more={"died_again": dead.n})
+    if dead.n:
+        cli.note(f"{dead} of {job.redriven:,} redriven messages died again: tarry dlq list {job.target or job.queue}")
     if job.state is RedriveState.PAUSED:
         cli.note(f"to continue: tarry redrive resume {job.id}   or to end it: tarry redrive cancel {job.id}")
         return ExitCode.CHECK_FAILED
