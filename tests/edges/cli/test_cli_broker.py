@@ -42,6 +42,13 @@ def test_a_key_is_made_listed_and_revoked(cli: Run, app: App) -> None:
     ]
 
 
+def test_the_first_key_ends_anonymous_access_and_a_quiet_one_is_printed_alone(cli: Run) -> None:
+    create = ("key", "create", "shop", "--action", "all")
+    assert "refuse requests without a key within two seconds" in cli(*create).err
+    assert "two seconds" not in cli(*create).err
+    assert re.fullmatch(r"tarry_[0-9a-f]{12}_[0-9a-f]{64}\n", cli(*create, "--quiet").out)
+
+
 def test_all_means_every_action_on_every_queue(cli: Run) -> None:
     made = cli("key", "create", "ops", "--action", "all", "--json").data
     assert (made["actions"], made["queues"]) == (["admin", "consume", "produce", "read"], ["*"])

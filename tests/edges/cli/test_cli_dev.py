@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -79,6 +81,16 @@ def test_a_tick_of_a_schedule_comes_by_http(process: Start, cli: Run, app: App) 
     assert (
         app.store.run(app.store.maintenance.leader("sweeper")) is None
     )  # it gave up its office, instead of letting others wait
+
+
+def test_the_printed_curl_works_where_there_are_keys(process: Start, app: App, database: str) -> None:
+    app.keys.create("ops", ["admin"], ["*"])
+    running = process("dev", "--port", "0")
+    assert running.stdout is not None
+    curl = next(line for line in running.stdout if line.startswith(b"try it")).decode().removeprefix("try it").strip()
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = os.environ | {"PATH": path, "TARRY_DSN": database}
+    assert '"created"' in subprocess.check_output(["bash", "-c", curl], env=env, text=True, timeout=END_S)
 
 
 def test_a_worker_runs_beside_them_and_a_second_signal_ends_all_at_once(

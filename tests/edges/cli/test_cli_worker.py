@@ -133,5 +133,22 @@ def test_once_handles_what_is_due_and_exits(process: Callable[..., subprocess.Po
         assert app.queue("orders").try_poll() is None
 
 
+def test_once_prints_what_is_retried_and_what_is_dead(
+    process: Callable[..., subprocess.Popen[bytes]], database: str
+) -> None:
+    Path("bad.py").write_text(
+        "import tarry\nworker = tarry.Worker()\n@worker.handler('orders')\ndef fail(n: int) -> None:\n    1 / n\n"
+    )
+    with tarry.connect(database) as app:
+        orders = app.queue("orders")
+        orders.offer("dies", 0, max_attempts=1)
+        orders.offer("fails", 0)
+        orders.offer("works", 1)
+    ended = process("worker", "bad:worker", "--once")
+    _, log = ended.communicate(timeout=60)
+    assert ended.returncode == 0
+    assert b"stopped: 1 acked, 2 failed: 1 to be retried, 1 dead;" in log, log
+
+
 def test_once_is_for_one_process(run: Run) -> None:
     assert run("worker", "good:worker", "--once", "--processes", "2").code == ExitCode.USAGE

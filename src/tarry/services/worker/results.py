@@ -93,6 +93,7 @@ class Totals:
     endings: Counter[HandlerResult] = field(default_factory=Counter[HandlerResult])
     released: int = 0
     """Leased, never started, and released."""
+    dead: int = 0
 
     def add(self, results: list[HandlerResult]) -> None:
         for result in HandlerResult:  # counted by identity: the hash of a member is computed by Python code
@@ -101,7 +102,10 @@ class Totals:
 
     def __str__(self) -> str:
         counts = [f"{count:,} {result.value}" for result in HandlerResult if (count := self.endings[result])]
-        return ", ".join(counts) or "nothing to do"
+        text, failed = ", ".join(counts), self.endings[HandlerResult.FAILED] + self.endings[HandlerResult.BURIED]
+        return (
+            f"{text}: {failed - self.dead:,} to be retried, {self.dead:,} dead" if failed else text or "nothing to do"
+        )
 
 
 class Hooks:

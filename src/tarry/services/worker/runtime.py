@@ -210,6 +210,7 @@ class Runtime:
                 self._leave(prefetcher, job)
         prefetcher.took(job.took_s)
         self.totals.add([job.result])
+        self.totals.dead += job.is_dead
         self._start()
 
     def _free_slot(self, prefetcher: Prefetcher, job: Job) -> None:

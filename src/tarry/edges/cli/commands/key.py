@@ -53,6 +53,7 @@ _AUDIT: EntityView[Audited] = EntityView(
     "tarry key create shop --action produce --queue orders",
     "tarry key create workers --action consume --queue 'orders-*' --expires 90d",
     "tarry key create ops --action all",
+    "KEY=$(tarry key create tests --action all --expires 1h --quiet)",
     audited=True,
 )
 def create(
@@ -64,17 +65,24 @@ def create(
 ) -> None:
     """Create an API key, and print it.
 
-    It is printed once: only its hash is stored. Clients send it as Authorization: Bearer KEY.
+    It is printed once: only its hash is stored; with --quiet it is printed alone. Clients send it as Authorization: Bearer
+    KEY. The first key ends anonymous access: running brokers refuse requests without a key within two seconds.
     """
     given = [one_of(text, [*Action, _ALL], "--action") for text in action]
     actions = list(Action) if _ALL in given else [Action(text) for text in given]
     expires_for = parsed(delay, expires, "--expires")
     with cli.open() as app:
+        is_first = not app.keys.list()
         issued = app.keys.create(name, actions, queue or ["*"], expires_for=expires_for)
         cli.audited_after["created_key"] = issued.key.id
+    if cli.quiet and cli.printer.for_people:
+        cli.printer.lines([issued.text])
+        return
     fields = [(column.title, column.value(issued.key)) for column in _KEYS.columns]
     cli.printer.record("tarry.key/1", wire.IssuedKey.of_issued(issued), [*fields, ("key", issued.text)])
     cli.note("store it now: it cannot be shown again")
+    if is_first:
+        cli.note("it is the first key: running brokers refuse requests without a key within two seconds")
 
 
 @command("key list", "tarry key list", "tarry key list -o jsonl | jq -r .id")

@@ -109,7 +109,8 @@ def worker(
 
     SIGTERM or Ctrl-C: no message is leased any more, running handlers get --grace, messages that were not started are
     released, and the exit code is 0. A second signal ends the process at once; its messages are delivered again when
-    their leases expire.
+    their leases expire. With --once it is 0, too, when handlers fail: the last line of the log has the totals, and failed
+    messages are retried, or dead: tarry dlq list.
     """
     from tarry.edges.cli.processes.probes import ProbeOptions
     from tarry.edges.cli.processes.worker import WorkerProcess

@@ -1,6 +1,7 @@
 """What `tarry serve` and `tarry dev` run. Separate from the commands because it imports the extra `http`."""
 
 import logging
+import shlex
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
@@ -88,6 +89,10 @@ async def dev(cli: CommandSession, target: str | None, port: int) -> None:
 async def _print_dev(cli: CommandSession, app: AsyncApp, url: str, target: str | None, queues: tuple[str, ...]) -> None:
     schedules, dsn = len(await app.schedules.list()), without_secrets(app.dsn or "")
     database = dsn or "from the PG* variables"
+    dsn_given = [] if cli.dsn is None else ["--dsn", dsn]
+    # A stored key cannot be shown: where there are keys, the command creates one.
+    create = shlex.join(["tarry", "key", "create", "try", "--action=all", "--expires=1h", "-q", *dsn_given])
+    key = f' -H "Authorization: Bearer $({create})"' if await app.keys.list() else ""
     cli.printer.record(
         "tarry.dev/1",
         {
@@ -106,7 +111,7 @@ async def _print_dev(cli: CommandSession, app: AsyncApp, url: str, target: str |
             ("scheduler", f"plans {plural(schedules, 'schedule')}; to add one: tarry cron add"),
             ("sweeper", "runs maintenance"),
             ("worker", "none: tarry dev MODULE:WORKER" if target is None else f"{target} on {', '.join(queues)}"),
-            ("try it", f'curl {url}/v1/queues/hello/messages -d \'{{"payload": 1, "after": "5s"}}\''),
+            ("try it", f'curl {url}/v1/queues/hello/messages{key} -d \'{{"payload": 1, "after": "5s"}}\''),
         ],
     )
     cli.printer.flush()
