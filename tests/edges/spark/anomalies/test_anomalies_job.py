@@ -19,6 +19,7 @@ from tarry.edges.spark.jobs.anomalies import AnomaliesArgs, AnomaliesSummary
 from tarry.edges.spark.jobs.archive import ArchiveArgs
 from tarry.edges.spark.lake.lake import Lake
 from tarry.edges.spark.lake.tables import LakeTable
+from tarry.edges.spark.sizing import sized_for
 from tarry.edges.spark.transforms.anomalies.builtin import BUILT_IN
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def trouble(app: App) -> None:
 
 
 def test_an_anomaly_is_published_once_and_its_acknowledgement_is_respected(
-    spark: SparkSession, pipeline_app: App, lake: str
+    spark: SparkSession, pipeline_app: App, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One story of three runs, since each of them takes seconds: muted, acknowledged, nothing new, and then something new."""
     trouble(pipeline_app)
@@ -66,8 +67,11 @@ def test_an_anomaly_is_published_once_and_its_acknowledgement_is_respected(
     assert do(analytics.unmute(mute.id))
     assert not do(analytics.unmute(mute.id))
     before = {item.fingerprint: item for item in alerts.list()}
+    sizes: list[int | None] = []
+    monkeypatch.setattr(anomalies, "sized_for", lambda spark, rows: sizes.append(rows) or sized_for(spark, rows))
     second = run(spark, pipeline_app, lake)
     assert (second.anomalies, second.raised, second.withdrawn) == (0, 0, 0), "events are judged once"
+    assert sizes[0] == sum(file.rows for file in LakeTable(Lake.at(lake), "open").files()), "read by themselves"
     after = {item.fingerprint: item for item in alerts.list()}
     assert after == before
     (acknowledged,) = alerts.list(acknowledged=True)

@@ -110,6 +110,7 @@ def run(spark: SparkSession, app: App, args: AnomaliesArgs) -> AnomaliesSummary:
         complete_until = args.until or known_until
         work = _Judgement(spark, app, lake, head, past, until, complete_until, known_until, noted)
         work.prepare(args.registry.calendar)
+        work.find_idle()
         with sized_for(spark, work.size) as layout, layout.keeping() as kept:
             context = work.context(layout, kept, args.registry)
             findings = kept(detected(context, args.registry))
@@ -162,8 +163,7 @@ class _Judgement:
         self._judged_dates = _dates(self._begin.date(), last_day)
         self._queues = app.pipeline.anomalies.queues()
         minutes = int((until - self._begin) / timedelta(minutes=1))
-        self.size = sum(file.rows for file in (*self._files, *self._table("open").files()))
-        self.size += len(self._queues) * minutes * len(baselines.METRICS)
+        self.size = sum(file.rows for file in self._files) + len(self._queues) * minutes * len(baselines.METRICS)
         self.position = {
             "round": head.number,
             "until": until.isoformat(),
@@ -195,7 +195,7 @@ class _Judgement:
         raised = anomalies.raised(detectors=names[False], since=_hour(since))
         return DetectorContext(
             events=events.drop("round", "date"),
-            idle=facts.idle(self._idle(layout)),
+            idle=kept(layout.read(self._idle)),
             metrics=per_minute,
             series=series,
             queues=queues,
@@ -210,12 +210,17 @@ class _Judgement:
             raised=local_frame(spark, raised, RAISED) if raised else None,
         )
 
-    def _idle(self, layout: FrameLayout) -> DataFrame:
-        """Open versions that may be idle. Only of their keys the latest state is searched."""
-        stored = self._read(layout, "open")
-        if stored is None:
-            return local_frame(self._spark, [], facts.OPEN)
-        return facts.still_open(facts.latest(facts.touched(stored, stored.where(facts.IDLE))))
+    def find_idle(self) -> None:
+        """Leases of open versions that may be idle. By itself, since all open versions are read for these few: with them the
+        other frames would be too large for one partition. Only of their keys the latest state is searched.
+        """
+        files = self._table("open").files()
+        with sized_for(self._spark, sum(file.rows for file in files)) as layout:
+            stored = self._read(layout, "open", files)
+            if stored is None:
+                stored = local_frame(self._spark, [], facts.OPEN)
+            latest = facts.latest(facts.touched(stored, stored.where(facts.IDLE)))
+            self._idle = facts.idle(facts.still_open(latest)).localCheckpoint()
 
     def prepare(self, calendar: Calendar) -> None:
         """Compute what is usual on the judged dates, as far as it is not known: first the tallies of the dates before. All of
