@@ -29,10 +29,14 @@ _PARSER: Any = BaseParser
 """Of redis-py, for its classes of errors."""
 
 
+_REPEATED = 5
+"""Arguments that calls repeat: the name of the command, the hash of the script, and the keys of the queue."""
+
+
 def packed(command: Sequence[Any]) -> bytes:
     """A command in the protocol of Redis."""
-    parts = [_bulk(each) if type(each) is bytes else _known(each) for each in command]
-    return b"*%d\r\n%b" % (len(parts), b"".join(parts))
+    parts = b"".join([_bulk(each) for each in command[_REPEATED:]])
+    return b"*%d\r\n%b%b" % (len(command), _repeated(tuple(command[:_REPEATED])), parts)
 
 
 def _bulk(data: bytes) -> bytes:
@@ -40,9 +44,8 @@ def _bulk(data: bytes) -> bytes:
 
 
 @lru_cache(1_000)
-def _known(argument: str | int) -> bytes:
-    """Names of commands, hashes of scripts and keys of queues, which every call repeats."""
-    return _bulk(str(argument).encode())
+def _repeated(arguments: tuple[str | int, ...]) -> bytes:
+    return b"".join([_bulk(str(each).encode()) for each in arguments])
 
 
 class _BlockingSocket:

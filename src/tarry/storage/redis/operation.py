@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import wraps
-from typing import Any, Concatenate, Final, LiteralString, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, LiteralString, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
@@ -53,13 +53,19 @@ def since(microseconds: int | float | str | bytes) -> timedelta:
     return timedelta(microseconds=int(microseconds))
 
 
+class Params(Protocol):
+    """Parameters of a script that has its own form of them, for calls which are made very often."""
+
+    def packed(self, slot: str, request: int, *, again: bool) -> bytes: ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ScriptCall:
     """One execution of a script. A reply of None: the key is not the queue that `params` names."""
 
     script: Script
     key: str
-    params: dict[str, Any]
+    params: dict[str, Any] | Params
     payloads: Sequence[bytes] = ()
 
 
@@ -113,17 +119,27 @@ class RedisRole:
     def _in_queue(
         self, queue: str, name: LiteralString, payloads: Sequence[bytes] = (), /, *, create: bool = False, **params: Any
     ) -> Op[Any]:
-        """ScriptCall a script of the queue with this name. `create`: like offers and polls, make a queue that is missing."""
-        call = {"queue": queue, "now": self._now(), **params}
+        """Call a script of the queue with this name. `create`: like offers and polls, make a queue that is missing."""
+        return self._with_params(queue, name, {"queue": queue, "now": self._now(), **params}, payloads, create=create)
+
+    def _with_params(
+        self,
+        queue: str,
+        name: LiteralString,
+        params: dict[str, Any] | Params,
+        payloads: Sequence[bytes],
+        *,
+        create: bool,
+    ) -> Op[Any]:
         for looked_up in range(_LOOKUPS):
-            id = (yield from self._ids(queue)).id
+            id = (self._context.ids.get(queue) or (yield from self._ids(queue))).id
             if id is None:
                 if not create or not self._context.settings.create_queues:
                     raise UnknownQueue(queue)
                 id, _, is_new = yield from self._create(queue, QueueSettings())
                 if is_new and name == "messages/poll":
                     warn_of_polled(queue)
-            reply = yield ScriptCall(script(name), key_of(id), call, payloads)
+            reply = yield ScriptCall(script(name), key_of(id), params, payloads)
             if reply is not None:
                 return reply
             self._context.ids.pop(queue, None)

@@ -38,8 +38,8 @@ class Request(NamedTuple):
     The second key never exists. A node that is handing the slot over refuses a script with a missing key (TRYAGAIN), so no
     script sees a part of a queue while its keys move one by one."""
 
-    slot: int
-    params: dict[str, Any]
+    slot: str
+    number: int
     arguments: tuple[Any, ...]
 
 
@@ -47,7 +47,7 @@ class Requests:
     """Request numbers by slot. A slot has one request in flight, so a queue remembers one reply per slot, not per request."""
 
     def __init__(self, *, repeated_by_driver: bool) -> None:
-        self._own = {"again": True} if repeated_by_driver else {}
+        self._repeated_by_driver = repeated_by_driver
         self._begin()
 
     def _begin(self) -> None:
@@ -55,7 +55,7 @@ class Requests:
         self._name = secrets.token_hex(6)
         self._numbers = itertools.count(1)
         self._slots = itertools.count(1)
-        self._free: list[int] = []
+        self._free: list[str] = []
 
     def begin(self, call: ScriptCall) -> Request:
         if self._pid != os.getpid():
@@ -63,26 +63,29 @@ class Requests:
         try:
             slot = self._free.pop()
         except IndexError:
-            slot = next(self._slots)
-        params = {name: value for name, value in call.params.items() if value is not None}
-        params = {"slot": f"{self._name}:{slot}", "request": next(self._numbers), **self._own, **params}
+            slot = f"{self._name}:{next(self._slots)}"
         try:
-            return _request(slot, params, call)
+            return _request(slot, next(self._numbers), call, again=self._repeated_by_driver)
         except (UnicodeEncodeError, OverflowError, ValueError) as error:
             self._free.append(slot)
             raise InvalidInput(f"a key or another argument cannot be stored: {error}") from error
 
     def again(self, request: Request, call: ScriptCall) -> Request:
         """The same request, which may have been executed. Others are not looked for among those that were."""
-        return _request(request.slot, request.params | {"again": True}, call)
+        return _request(request.slot, request.number, call, again=True)
 
     def end(self, request: Request) -> None:
         self._free.append(request.slot)
 
 
-def _request(slot: int, params: dict[str, Any], call: ScriptCall) -> Request:
-    packed = msgspec.msgpack.encode(params)
-    return Request(slot, params, (2, call.key, f"{call.key}:none", packed, *call.payloads))
+def _request(slot: str, number: int, call: ScriptCall, *, again: bool) -> Request:
+    params = call.params
+    if isinstance(params, dict):
+        own = {"slot": slot, "request": number, "again": again or None, **params}
+        packed = msgspec.msgpack.encode({name: value for name, value in own.items() if value is not None})
+    else:
+        packed = params.packed(slot, number, again=again)
+    return Request(slot, number, (2, call.key, f"{call.key}:none", packed, *call.payloads))
 
 
 class RedisRoles:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import lru_cache
 from hashlib import sha256
 from struct import Struct
@@ -156,6 +156,20 @@ def draft_fields(draft: Draft) -> dict[str, Any]:
         "retry": stored_retry(draft.retry),
     }
     return {name: value for name, value in fields.items() if value is not None}
+
+
+@lru_cache(1_000)
+def packed_options(
+    content_type: str | None,
+    type: str | None,
+    headers: str | None,
+    lease_for: timedelta | None,
+    max_attempts: int | None,
+    retry: Retry | None,
+) -> bytes:
+    """As `pack_options` of `_packed.lua` packs them, byte by byte: an offer is compared with the live row."""
+    values = (content_type, type, headers, duration(lease_for), max_attempts, stored_retry(retry))
+    return msgspec.msgpack.encode([False if value is None else value for value in values])
 
 
 def split_headers(headers: Mapping[str, str] | None) -> tuple[str | None, str | None]:

@@ -3,7 +3,7 @@
 -- many there are; their ids follow one another. An entry has the time and the name of the queue, then for each event: whether
 -- the lease (1) and the content (2) belong to it, its kind, key, row (`_rows.lua`), the rest as a table, and the payload.
 -- include: lua/_packed
-local kept_marks, marked_every = 20, 1000
+local kept_marks = 20
 local with_content = {offered = true, updated = true, edited = true}
 local parts, n_parts, n_events = {}, 1, 0  -- in parts: Lua hashes every byte of every string that is made
 local kinds, no_rest = {}, '\0\0\0\0\0\0\0\0'

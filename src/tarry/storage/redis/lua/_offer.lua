@@ -38,3 +38,21 @@ local function offer(draft, key, hash, payload)
   note(live and 'updated' or 'offered', row, queue.journal == 'payloads' and {payload = payload}, packed)
   return live and 'u' or 'c', row
 end
+
+-- The messages of a request, all or none.
+local function offer_all()
+  if not a.fresh then prefetch(a.keys) end
+  if queue.max_depth then
+    local free, new = queue.max_depth - redis.call('HLEN', q .. ':rows'), 0
+    for _, key in ipairs(a.keys) do
+      if not live_of(key) then new = new + 1 end
+    end
+    if new > math.max(free, 0) then return 'full:' .. queue.max_depth end
+  end
+  local outcomes = {}
+  for i, key in ipairs(a.keys) do
+    local draft = a.drafts[a.uses and a.uses[i] or 1]
+    outcomes[i] = (offer(draft, key, string.sub(a.hashes, 16 * i - 15, 16 * i), ARGV[i + 1]))
+  end
+  return done(table.concat(outcomes))
+end

@@ -1,7 +1,7 @@
 -- A row of a message as one string, in the layout of `rows.py`. First what its events have too: version, lease, size, attempt,
 -- priority, hash, due time, consumer. Then the planned time (empty: the due time), when it was created, the token, what few
 -- messages have (as a table), and the options, which most messages share. Without a lease its times are 0.
-local layout, no_token = '<c16ddIIBc16Bc0Hc0Bc0dc32Ic0Ic0', '00000000000000000000000000000000'
+-- include: lua/_layout
 
 local function pack_options(o)
   return cmsgpack.pack({

@@ -56,7 +56,7 @@ class RedisMessages(RedisRole):
 
     @operation
     def offer(self, queue: str, draft: Draft) -> Op[Outcome]:
-        return (yield from self._offers.offer(queue, [draft]))[0]
+        return (yield from self._offers.offer_one(queue, draft))
 
     @operation
     def offer_many(self, queue: str, drafts: Sequence[Draft]) -> Op[builtins.list[Outcome]]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from struct import Struct
 from typing import Any
 
 from tarry.core.errors import QueueFull
-from tarry.core.messages.model import Draft, Filter, MessagePosition, StoredMessage
+from tarry.core.messages.model import CONFLICT_CODES, Draft, Filter, MessagePosition, StoredMessage
 from tarry.core.messages.outcomes import Outcome
-from tarry.storage.redis.operation import Op, RedisRole, instant, micros
-from tarry.storage.redis.rows import draft_fields, payload_hash, row_of
+from tarry.storage.redis.operation import Op, RedisRole, duration, instant, micros
+from tarry.storage.redis.rows import draft_fields, packed_options, payload_hash, row_of, split_headers
 
 _OUTCOMES = {ord("c"): Outcome.CREATED, ord("u"): Outcome.UPDATED, ord("i"): Outcome.IGNORED}
 _FULL = b"full:"
@@ -17,7 +18,53 @@ _SCANNED_AT_ONCE = 500
 """Messages of each priority that one script lists."""
 
 
+_HEAD, _SHORT, _LONG = Struct("<dddBBB16s"), Struct("<H"), Struct("<I")
+_FRESH, _AGAIN, _TYPED = 1, 2, 4
+_NO_TIME = -1
+
+
+class OneOffer:
+    """The parameters of `offer_one.lua`."""
+
+    __slots__ = ("_draft", "_flags", "_now", "_rest")
+
+    def __init__(self, queue: str, draft: Draft, headers: str | None, now: int | None) -> None:
+        self._draft = draft
+        self._flags = _FRESH * draft.fresh | _TYPED * (draft.type is not None)
+        self._now = _NO_TIME if now is None else now
+        # As text: a double does not hold every instant of the calendar.
+        due = b"" if draft.due_at is None else str(micros(draft.due_at)).encode()
+        name, key = queue.encode(), draft.key.encode()
+        options = packed_options(
+            draft.content_type, draft.type, headers, draft.lease_for, draft.max_attempts, draft.retry
+        )
+        self._rest = b"%c%b%c%b%b%b%b%b" % (
+            len(due), due, len(name), name, _SHORT.pack(len(key)), key, _LONG.pack(len(options)), options,
+        )  # fmt: skip
+
+    def packed(self, slot: str, request: int, *, again: bool) -> bytes:
+        draft = self._draft
+        first = _HEAD.pack(
+            request,
+            self._now,
+            duration(draft.after),
+            self._flags | _AGAIN * again,
+            draft.priority,
+            CONFLICT_CODES[draft.conflict.rule],
+            payload_hash(draft.payload).encode(),
+        )
+        return b"%b%c%b%b" % (first, len(slot), slot.encode(), self._rest)
+
+
 class Offers(RedisRole):
+    def offer_one(self, queue: str, draft: Draft) -> Op[Outcome]:
+        headers, trace = split_headers(draft.headers)
+        if trace is not None or draft.conflict.max_wait is not None:
+            return (yield from self.offer(queue, [draft]))[0]
+        params = OneOffer(queue, draft, headers, self._now())
+        reply = yield from self._with_params(queue, "messages/offer_one", params, [draft.payload], create=True)
+        return _outcomes(queue, reply)[0]
+
     def offer(self, queue: str, drafts: Sequence[Draft], **once: Any) -> Op[list[Outcome]]:
         """`once` names the request, if it is not one of this process alone."""
         payloads = [draft.payload for draft in drafts]
@@ -28,9 +75,13 @@ class Offers(RedisRole):
             **_shared(drafts),
         }
         reply = yield from self._in_queue(queue, "messages/offer", payloads, create=True, **params, **once)
-        if reply.startswith(_FULL):
-            raise QueueFull.of(queue, int(reply.removeprefix(_FULL)))
-        return [_OUTCOMES[letter] for letter in reply]
+        return _outcomes(queue, reply)
+
+
+def _outcomes(queue: str, reply: bytes) -> list[Outcome]:
+    if reply.startswith(_FULL):
+        raise QueueFull.of(queue, int(reply.removeprefix(_FULL)))
+    return [_OUTCOMES[letter] for letter in reply]
 
 
 def _shared(drafts: Sequence[Draft]) -> dict[str, Any]:
