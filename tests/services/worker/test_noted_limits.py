@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import Any
+
+import pytest
 
 import tarry
 from tarry import QueueSettings, Retry, Worker
@@ -57,3 +60,32 @@ def test_a_worker_records_it_while_it_runs() -> None:
             assert str(totals) == "1 acked"
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_polled", [True, False], ids=["a poll creates it first", "no poll yet"])
+def test_a_missing_queue_is_logged_once(
+    is_polled: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("INFO")
+    worker = Worker()
+
+    @worker.handler("orders")
+    async def handle(payload: int) -> None: ...
+
+    async def run() -> None:
+        async with async_memory_app() as app:
+            get = app.queues.get
+
+            async def get_late(name: str) -> Any:
+                try:
+                    return await get(name)
+                finally:
+                    if is_polled:
+                        await app.queue(name).try_poll()
+
+            monkeypatch.setattr(app.queues, "get", get_late)
+            await note_limits(app, worker.sources(WorkerSettings()))
+
+    asyncio.run(run())
+    (logged,) = [record for record in caplog.records if "did not exist" in record.getMessage()]
+    assert logged.levelname == "WARNING"

@@ -2,8 +2,10 @@
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 
-from tarry.core.errors import TarryError, UnknownQueue
+from tarry.core.errors import InvalidState, TarryError, UnknownQueue
+from tarry.core.missing_queues import warn_of_polled
 from tarry.services.worker.handlers import Source
 from tarry.services.worker.runtime import Connected
 
@@ -30,6 +32,8 @@ async def _recorded(app: Connected, queue: str) -> int | None:
     except UnknownQueue:
         if not app.store.settings.create_queues:
             raise
-        info = await app.queues.create(queue, exist_ok=True)  # as the first poll would
-        _log.info("the queue %s did not exist, and was created", queue)
+        with suppress(InvalidState):  # the first poll has created it, and logged that
+            await app.queues.create(queue)
+            warn_of_polled(queue)
+        return None
     return info.settings.handler_max_attempts
