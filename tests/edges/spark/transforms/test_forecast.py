@@ -13,7 +13,7 @@ from tarry.core.analytics.port import AnalyticsQuery
 from tarry.edges.spark.jobs import archive, metrics
 from tarry.edges.spark.jobs import forecast as job
 from tarry.edges.spark.sizing import local_frame
-from tarry.edges.spark.transforms.forecast import capacities, forecast, verdicts, with_load
+from tarry.edges.spark.transforms.forecast import capacities, forecast, recent, verdicts, with_load
 from tarry.testing import MutableClock
 from tests.edges.spark.journal_frames import START, second, table
 
@@ -97,6 +97,19 @@ def test_capacity_is_what_busy_minutes_did_without_the_one_that_is_not_over(spar
     assert [(queue, round(capacity, 6)) for queue, capacity in table(capacity_rows, "queue_id", "capacity")] == [
         (1, 18.1)
     ]
+
+
+def test_workers_are_counted_in_as_few_minutes_as_have_enough_messages(spark: SparkSession) -> None:
+    metrics = [(1, second(0), 9), (1, second(60), 4), (1, second(120), 3), (1, second(180), 0), (2, second(0), 1)]
+    facts = [(queue, key, second(at)) for queue, key, at in ((1, "a", 59), (1, "b", 60), (1, "c", 130), (2, "d", 1))]
+    recent_facts = recent(
+        local_frame(spark, facts, "queue_id int, key string, settled_at timestamp"),
+        local_frame(spark, metrics, "queue_id int, minute timestamp, acked long"),
+        since=second(0),
+        enough=5,
+    )
+    # Three of the last minute are too few, seven of two are enough. The other queue has no more than one.
+    assert table(recent_facts, "queue_id", "key") == [(1, "b"), (1, "c"), (2, "d")]
 
 
 AT = datetime(2024, 1, 2, 9, 0, tzinfo=UTC)

@@ -26,7 +26,7 @@ from tarry.edges.spark.lake.lake import Lake, own_lake
 from tarry.edges.spark.lake.tables import LakeTable
 from tarry.edges.spark.session import own_session
 from tarry.edges.spark.sizing import local_frame, on_disk, sized_for
-from tarry.edges.spark.transforms.forecast import calibrated, capacities, forecast, verdicts, with_load
+from tarry.edges.spark.transforms.forecast import calibrated, capacities, forecast, recent, verdicts, with_load
 from tarry.edges.spark.transforms.query import dated
 
 JOB = "forecast"
@@ -135,11 +135,12 @@ def _capacity(spark: SparkSession, lake: Lake, now: datetime, over: timedelta) -
     if minutes is None:
         return local_frame(spark, [], "queue_id int, capacity double")
     seen = capacities(minutes, since, this_minute)
-    facts, recent = LakeTable(lake, "facts"), this_minute - min(over, SEEN_FOR)
-    ended = facts.read(spark, [file for file in facts.files() if file.high["settled_at"] >= recent])
+    facts, seen_since = LakeTable(lake, "facts"), this_minute - min(over, SEEN_FOR)
+    ended = facts.read(spark, [file for file in facts.files() if file.high["settled_at"] >= seen_since])
     if ended is None:
         return seen
-    known = calibrated(ended.where(f"settled_at >= timestamp '{recent.isoformat()}'")).select("queue_id", "capacity")
+    within = ended.where(f"settled_at >= timestamp '{seen_since.isoformat()}'")
+    known = calibrated(recent(within, minutes, seen_since)).select("queue_id", "capacity")
     return seen.unionByName(known).groupBy("queue_id").agg({"capacity": "max"}).toDF("queue_id", "capacity")
 
 

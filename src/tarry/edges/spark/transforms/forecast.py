@@ -14,11 +14,17 @@ from pyspark.sql import DataFrame
 
 from tarry.edges.spark.transforms.query import query, sql
 
+ENOUGH = 5_000
+"""So many messages of a queue, or a few more, show how many workers it has."""
 _MINUTE = 60
 
 
 def capacities(metrics: DataFrame, since: datetime, until: datetime) -> DataFrame:
     return query(sql("capacities"), {"since": since, "until": until}, metrics=metrics)
+
+
+def recent(facts: DataFrame, metrics: DataFrame, since: datetime, *, enough: int = ENOUGH) -> DataFrame:
+    return query(sql("recent"), {"since": since, "enough": enough}, facts=facts, metrics=metrics)
 
 
 def calibrated(facts: DataFrame) -> DataFrame:
