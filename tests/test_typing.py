@@ -144,6 +144,7 @@ def mypy(file: Path) -> set[int]:
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     errors = re.findall(rf"{re.escape(file.name)}:(\d+): error: (.*)", ran.stdout)
     assert errors, ran.stdout + ran.stderr
+    assert '"PlainHandler"' not in ran.stdout, "an error names a type variable, and not what a handler takes"
     return {int(line) for line, _ in errors}
 
 

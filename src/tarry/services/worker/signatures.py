@@ -54,10 +54,9 @@ _SyncBoth = _DeliveryBoth[P, Delivery[P], HandlerReturn]
 
 
 class Register(Protocol):
-    """The decorator that `Worker.handler` returns. Each form has its overload: of a union, mypy misses the wrong payloads."""
+    """The decorator that `Worker.handler` returns. Each form has its overload: of a union, mypy misses the wrong payloads.
+    The first one is what mypy expects in its errors: a type variable would name no form."""
 
-    @overload
-    def __call__(self, call: PlainHandler, /) -> PlainHandler: ...
     @overload
     def __call__(self, call: _Async[P], /) -> _Async[P]: ...
     @overload
@@ -74,3 +73,5 @@ class Register(Protocol):
     def __call__(self, call: _SyncResources[P], /) -> _SyncResources[P]: ...
     @overload
     def __call__(self, call: _SyncBoth[P], /) -> _SyncBoth[P]: ...
+    @overload
+    def __call__(self, call: PlainHandler, /) -> PlainHandler: ...
