@@ -1,5 +1,6 @@
 """Instants in readable form, and the parsers and formatters of `core.durations`."""
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from tarry.core.durations import DURATIONS, INSTANTS, delay, duration, exact, length, moment, roughly
@@ -31,11 +32,10 @@ def past(text: str | None, name: str, now: datetime) -> datetime | None:
     """An instant, or a time ago."""
     if text is None:
         return None
-    try:
+    with suppress(InvalidInput):
         return now - duration(text, name)
-    except InvalidInput:
-        at = moment(text, name)
-    if not isinstance(at, datetime):
-        hint = "write 2h for two hours ago, or a time with its zone"
-        raise InvalidInput(f"{name} must be in the past, got {text!r:.80}", hint=hint)
-    return at
+    with suppress(InvalidInput):
+        if isinstance(at := moment(text, name), datetime):
+            return at
+    hint = "write 2h for two hours ago, or a time with its zone: 2030-01-31T18:00:00Z"
+    raise InvalidInput(f"{name} is not a time in the past: {text!r:.80}", hint=hint)

@@ -65,7 +65,7 @@ def test_an_unknown_queue_is_not_found_and_not_created(refusing: Run, command: s
         (("list", "orders", "--group", "zzzzzzzzzzzz"), 2, "0-9 and a-f"),
         (("list", "orders", "--key-prefix", ""), 2, "key"),
         (("list", "orders", "--type", ""), 2, "type"),
-        (("list", "orders", "--since", "yesterday-ish"), 2, "--since"),
+        (("list", "orders", "--since", "yesterday-ish"), 2, "hint: write 2h for two hours ago"),
         (("list", "orders", "--since", "-2h"), 2, "--since"),
         (("list", "orders", "--limit", "0"), 2, "--limit"),
         (("show", "orders", "4711"), 3, "no dead letter 4711"),

@@ -28,6 +28,20 @@ def test_a_line_that_cannot_be_read_is_a_usage_error(run: Run, words: list[str])
     assert run(*words, "--json").error["exit_code"] == 2
 
 
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["cron", "add", "x", "0 2 * * *"], "give times with --cron, --daily or --every; see: tarry cron add -h"),
+        (["queue", "list", "--dsn", "http://localhost:8080"], "redis://host; the URL of a broker is for tarry.http"),
+    ],
+    ids=["times of a schedule", "the URL of a broker"],
+)
+def test_a_mistake_of_a_new_user_has_a_hint(run: Run, words: list[str], hint: str) -> None:
+    ran = run(*words)
+    assert ran.code == 2
+    assert hint in ran.err.splitlines()[1]
+
+
 @pytest.mark.parametrize("words", [["-o", "json"], ["-ojson"], ["--output=jsonl"], ["--json"], ["--output", "jsonl"]])
 def test_an_error_in_json_mode_is_one_object_on_stderr(run: Run, words: list[str]) -> None:
     ran = run("queue", "show", *words)

@@ -150,5 +150,9 @@ def test_once_prints_what_is_retried_and_what_is_dead(
     assert b"stopped: 1 acked, 2 failed: 1 to be retried, 1 dead;" in log, log
 
 
+def test_an_empty_list_of_workers_names_the_command_that_starts_one(cli: Run) -> None:
+    assert "tarry worker MODULE:WORKER" in cli("consumer", "list").err
+
+
 def test_once_is_for_one_process(run: Run) -> None:
     assert run("worker", "good:worker", "--once", "--processes", "2").code == ExitCode.USAGE

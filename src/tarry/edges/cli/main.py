@@ -21,6 +21,7 @@ from tarry.edges.secrets import without_secrets
 
 # The parser's error for an invalid command line; its class is not exported.
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
+_TIMED = ("tarry cron add", "tarry cron edit")
 
 
 @cache
@@ -69,7 +70,8 @@ def _usage(error: typer.BadParameter, args: Sequence[str]) -> int:
         return ExitCode.USAGE
     path = error.ctx.command_path if error.ctx else "tarry"
     message = error.format_message().replace("Value error, ", "")
-    _report(message[:1].lower() + message[1:], f"see: {path} -h", ExitCode.USAGE, args)
+    times = "give times with --cron, --daily or --every; " if "extra argument" in message and path in _TIMED else ""
+    _report(message[:1].lower() + message[1:], f"{times}see: {path} -h", ExitCode.USAGE, args)
     return ExitCode.USAGE
 
 

@@ -106,7 +106,7 @@ async def check_bind(app: AsyncApp, host: str) -> BrokerSettings:
     if not any(key.active for key in await app.keys.list()):
         raise InvalidState(
             f"the broker does not bind to {host} without an API key: every client could use it",
-            hint="create a key first: tarry key create NAME --action admin --action read …",
+            hint="create a key first: tarry key create NAME --action all",
         )
     return BrokerSettings(anonymous=False)
 

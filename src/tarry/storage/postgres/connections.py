@@ -97,7 +97,8 @@ def keywords(dsn: str) -> dict[str, Any]:
     except (psycopg.ProgrammingError, AttributeError):  # the latter: not even a text
         raise InvalidInput(
             "this is not an address of a PostgreSQL database",
-            hint="write postgresql://user@host/database, or: host=… dbname=… user=…",
+            hint="write postgresql://user@host/database, host=… dbname=… user=…, or redis://host; the URL of a broker is for "
+            "tarry.http.Client",
         ) from None  # the driver's words may quote the address, and with it a password
     return {name: value for name, value in KEYWORDS.items() if name not in given} | other_options(dsn)
 

@@ -48,7 +48,7 @@ def list_workers(cli: CommandSession, queue: OnlyQueue = None) -> None:
     with cli.open() as app:
         workers, now = app.store.run(app.store.workers.list()), now_of(app)
     shown = [worker for worker in workers if queue is None or queue in worker.queues]
-    cli.listing(_view(now), shown, now=now, empty="no worker reports")
+    cli.listing(_view(now), shown, now=now, empty="no worker reports; to start one: tarry worker MODULE:WORKER")
 
 
 @command("consumer drain", "tarry consumer drain host-1:4711", audited=True)
