@@ -58,12 +58,13 @@ class _BlockingSocket:
     def execute(self, data: bytes) -> Any:
         sock = self._socket or self._connected()
         sock.sendall(data)
-        reader = self._reader
-        while (reply := reader.gets()) is _INCOMPLETE:
+        reader, reply = self._reader, _INCOMPLETE
+        while reply is _INCOMPLETE:
             received = sock.recv(_READ_SIZE)
             if not received:
                 raise LostConnection("the server closed the connection")
             reader.feed(received)
+            reply = reader.gets()
         if isinstance(reply, RedisError):
             raise reply
         return reply

@@ -59,8 +59,7 @@ class Params(Protocol):
     def packed(self, slot: str, request: int, *, again: bool) -> bytes: ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ScriptCall:
+class ScriptCall(msgspec.Struct, frozen=True, eq=False, gc=False):
     """One execution of a script. A reply of None: the key is not the queue that `params` names."""
 
     script: Script
@@ -72,7 +71,7 @@ class ScriptCall:
 Op = Generator[ScriptCall, Any, R]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class RedisOperation(Operation[R_co]):
     start: Callable[[], Op[R_co]]
 

@@ -6,7 +6,7 @@ import itertools
 import os
 import secrets
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -32,7 +32,7 @@ from tarry.storage.redis.wakeup.role import RedisWakeup
 from tarry.storage.redis.workers.role import RedisWorkers
 
 
-class Request(NamedTuple):
+class Request(msgspec.Struct, frozen=True, gc=False):
     """The arguments of EVALSHA after the hash, the same for every try.
 
     The second key never exists. A node that is handing the slot over refuses a script with a missing key (TRYAGAIN), so no

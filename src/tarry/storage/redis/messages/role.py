@@ -33,7 +33,17 @@ from tarry.core.messages.outcomes import Edited, Outcome, Settled
 from tarry.core.messages.retry import Retry
 from tarry.core.messages.states import State
 from tarry.storage.redis.messages.steps import MessageScan, Offers, whole
-from tarry.storage.redis.operation import Op, RedisRole, RoleContext, duration, instant, micros, operation, stored_retry
+from tarry.storage.redis.operation import (
+    Op,
+    RedisOperation,
+    RedisRole,
+    RoleContext,
+    duration,
+    instant,
+    micros,
+    operation,
+    stored_retry,
+)
 from tarry.storage.redis.rows import payload_hash, row_of, split_headers
 
 P = TypeVar("P")
@@ -54,9 +64,8 @@ class RedisMessages(RedisRole):
         super().__init__(context)
         self._offers, self._scan = offers, scan
 
-    @operation
-    def offer(self, queue: str, draft: Draft) -> Op[Outcome]:
-        return (yield from self._offers.offer_one(queue, draft))
+    def offer(self, queue: str, draft: Draft) -> RedisOperation[Outcome]:
+        return RedisOperation(lambda: self._offers.offer_one(queue, draft))
 
     @operation
     def offer_many(self, queue: str, drafts: Sequence[Draft]) -> Op[builtins.list[Outcome]]:

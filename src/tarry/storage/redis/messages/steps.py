@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Any
 
+import msgspec
+
 from tarry.core.errors import QueueFull
 from tarry.core.messages.model import CONFLICT_CODES, Draft, Filter, MessagePosition, StoredMessage
 from tarry.core.messages.outcomes import Outcome
@@ -18,42 +20,41 @@ _SCANNED_AT_ONCE = 500
 """Messages of each priority that one script lists."""
 
 
-_HEAD, _SHORT, _LONG = Struct("<dddBBB16s"), Struct("<H"), Struct("<I")
+_HEAD, _SHORT, _LONG = Struct("<dddBBB16sB"), Struct("<H"), Struct("<I")
 _FRESH, _AGAIN, _TYPED = 1, 2, 4
 _NO_TIME = -1
 
 
-class OneOffer:
+class OneOffer(msgspec.Struct, frozen=True, gc=False):
     """The parameters of `offer_one.lua`."""
 
-    __slots__ = ("_draft", "_flags", "_now", "_rest")
-
-    def __init__(self, queue: str, draft: Draft, headers: str | None, now: int | None) -> None:
-        self._draft = draft
-        self._flags = _FRESH * draft.fresh | _TYPED * (draft.type is not None)
-        self._now = _NO_TIME if now is None else now
-        # As text: a double does not hold every instant of the calendar.
-        due = b"" if draft.due_at is None else str(micros(draft.due_at)).encode()
-        name, key = queue.encode(), draft.key.encode()
-        options = packed_options(
-            draft.content_type, draft.type, headers, draft.lease_for, draft.max_attempts, draft.retry
-        )
-        self._rest = b"%c%b%c%b%b%b%b%b" % (
-            len(due), due, len(name), name, _SHORT.pack(len(key)), key, _LONG.pack(len(options)), options,
-        )  # fmt: skip
+    queue: str
+    draft: Draft
+    headers: str | None
+    now: int | None
 
     def packed(self, slot: str, request: int, *, again: bool) -> bytes:
-        draft = self._draft
-        first = _HEAD.pack(
+        draft = self.draft
+        head = _HEAD.pack(
             request,
-            self._now,
+            _NO_TIME if self.now is None else self.now,
             duration(draft.after),
-            self._flags | _AGAIN * again,
+            _FRESH * draft.fresh | _AGAIN * again | _TYPED * (draft.type is not None),
             draft.priority,
             CONFLICT_CODES[draft.conflict.rule],
             payload_hash(draft.payload).encode(),
+            len(slot),
         )
-        return b"%b%c%b%b" % (first, len(slot), slot.encode(), self._rest)
+        # As text: a double does not hold every instant of the calendar.
+        due = b"" if draft.due_at is None else str(micros(draft.due_at)).encode()
+        name, key = self.queue.encode(), draft.key.encode()
+        options = packed_options(
+            draft.content_type, draft.type, self.headers, draft.lease_for, draft.max_attempts, draft.retry
+        )
+        return b"%b%b%c%b%c%b%b%b%b%b" % (
+            head, slot.encode(), len(due), due, len(name), name, _SHORT.pack(len(key)), key,
+            _LONG.pack(len(options)), options,
+        )  # fmt: skip
 
 
 class Offers(RedisRole):
