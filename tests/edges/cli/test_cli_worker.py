@@ -60,6 +60,7 @@ def test_a_worker_is_found_in_the_current_folder() -> None:
         ("good", "the target must be module:worker", "tarry worker shop.tasks:worker"),
         ("nowhere:worker", "there is no module nowhere", "searched in"),
         ("good.deeper:worker", "there is no module good.deeper", ""),
+        ("./shop/tasks.py:worker", "a module, not a file", "write shop.tasks:worker"),
         ("misses:worker", "module misses cannot be imported: ModuleNotFoundError", "--debug"),
         ("broken:worker", "module broken cannot be imported: SyntaxError", "--debug"),
         ("good:handle", "good:handle is a function, not a tarry.Worker", "there is good:worker"),

@@ -14,6 +14,9 @@ def imported(target: str, *, what: str, example: str) -> tuple[ModuleType, Any]:
     module, colon, name = target.partition(":")
     if not (module and colon and name):
         raise Usage(f"the target must be module:{what}, got {target!r:.120}", hint=f"for example: {example}")
+    if module.endswith(".py"):
+        dotted = module.removesuffix(".py").removeprefix("./").replace("/", ".")
+        raise Usage(f"the target must name a module, not a file: {target!r:.120}", hint=f"write {dotted}:{name}")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
