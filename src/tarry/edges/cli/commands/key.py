@@ -53,7 +53,7 @@ _AUDIT: EntityView[Audited] = EntityView(
     "tarry key create shop --action produce --queue orders",
     "tarry key create workers --action consume --queue 'orders-*' --expires 90d",
     "tarry key create ops --action all",
-    "KEY=$(tarry key create tests --action all --expires 1h --quiet)",
+    "tarry key create tests --action all --expires 1h --quiet",
     audited=True,
 )
 def create(
