@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from struct import Struct
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from tests.kit.redis_servers import RedisServer, until
 from tests.kit.steps import MINUTE, SECOND
 
 START = datetime(2031, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)
+COUNTERS = Struct("<ddd")
 QUICK = Counter(hmget=1, exists=1, time=1, hset=3, zadd=1, xadd=1, set=1)
 """Settings, waiters and the clock are read; row, payload and counters, place, event and reply are written."""
 DRAFTS: dict[str, dict[str, Any]] = {
@@ -128,14 +130,15 @@ def stored(admin: Any, app: App, queue: Queue[Any], key: str) -> dict[str, Any]:
     }
     record = admin.hgetall(q)
     id, fields = admin.xrevrange(f"{q}:journal", count=1)[0]
-    assert int(record[b"version"]) == int(version)
-    assert record[b"event"] + b"-1" == id
+    counters = COUNTERS.unpack(record[b"counters"])
+    assert counters[0] == int(version)
+    assert b"%d-1" % counters[1] == id
     return {
         "row": row.replace(version, b"version"),
         "payload": admin.hget(f"{q}:payloads", key),
         "positions": {name: members for name, members in positions.items() if members},
         "event": fields[b"e"].replace(version, b"version").replace(queue.name.encode(), b"queue"),
-        "unmarked": record[b"unmarked"],
+        "unmarked": counters[2],
         "replies": [admin.get(name)[-2:] for name in admin.scan_iter(f"{q}:request:*")],
         "fields": sorted(record),
     }
@@ -175,11 +178,11 @@ def test_the_journal_has_what_its_level_demands(app: App, journal: JournalLevel)
 
 def test_single_offers_mark_the_journal_so_that_it_stays_bounded(app: App, queue: Queue[Any], admin: Any) -> None:
     q = key_of(app, queue)
-    admin.hset(q, "unmarked", 998)
+    admin.hset(q, "counters", COUNTERS.pack(0, 0, 998))
     for _ in range(3):
         queue.offer(None, 1)
     assert admin.llen(f"{q}:marks") == 1
-    assert admin.hget(q, "unmarked") == b"1"
+    assert COUNTERS.unpack(admin.hget(q, "counters"))[2] == 1
 
 
 def test_a_limit_that_is_set_later_applies_to_single_offers(app: App, queue: Queue[Any]) -> None:
@@ -192,8 +195,8 @@ def test_a_limit_that_is_set_later_applies_to_single_offers(app: App, queue: Que
 
 def test_versions_grow_when_the_clock_of_the_server_is_behind(app: App, queue: Queue[Any], admin: Any) -> None:
     q = key_of(app, queue)
-    ahead = int(admin.hget(q, "version")) + 10**12
-    admin.hset(q, mapping={"version": ahead, "event": ahead})
+    ahead = int(COUNTERS.unpack(admin.hget(q, "counters"))[0]) + 10**12
+    admin.hset(q, "counters", COUNTERS.pack(ahead, ahead, 0))
     for key in "ab":
         queue.offer(key, 1)
     assert [int(admin.hget(f"{q}:rows", key)[:16]) for key in "ab"] == [ahead + 1, ahead + 2]

@@ -199,8 +199,8 @@ def retry_of(text: str | None) -> Retry | None:
 
 def info_of(record: Sequence[bytes]) -> QueueInfo:
     """A queue from the fields and values of its record."""
-    texts = [part.decode() for part in record]
-    fields = dict(zip(texts[::2], texts[1::2], strict=True))
+    pairs = zip(record[::2], record[1::2], strict=True)
+    fields = {name.decode(): value.decode() for name, value in pairs if name != b"counters"}
     attempts, depth, paused_at = fields.get("max_attempts"), fields.get("max_depth"), fields.get("paused_at")
     handler_attempts = fields.get("handler_max_attempts")
     settings = QueueSettings(

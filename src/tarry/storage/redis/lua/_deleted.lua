@@ -4,11 +4,10 @@ local a = cmsgpack.unpack(ARGV[1])
 local time = redis.call('TIME')
 local real = time[1] * 1000000 + time[2]
 local now = a.now or real
-local fields = redis.call('HMGET', q, 'deleted', 'version', 'event', 'unmarked', 'journal')
-local queue = {
-  name = fields[1], version = tonumber(fields[2] or 0), event = tonumber(fields[3] or 0), unmarked = tonumber(fields[4] or 0),
-  journal = fields[5],
-}
+-- include: lua/_layout
+local fields = redis.call('HMGET', q, 'deleted', 'counters', 'journal')
+local version, event, unmarked = struct.unpack(counters, fields[2] or no_counters)
+local queue = {name = fields[1], version = version, event = event, unmarked = unmarked, journal = fields[3]}
 if not queue.name then return 0 end
 -- include: lua/_writes
 local function remember(reply) return reply end

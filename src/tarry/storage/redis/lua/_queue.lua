@@ -17,12 +17,13 @@ if kept and kept[1] ~= a.request then kept = nil end
 if kept then redis.call('PEXPIRE', q .. ':request:' .. a.slot, math.floor((a.keep_for or 60000000) / 1000)) end
 if kept and not a.nonce then return kept[2] end  -- a poll has a nonce, and reads its leases again
 
-local fields = redis.call('HMGET', q, 'name', 'version', 'event', 'unmarked', 'lease_for', 'max_attempts', 'retry', 'journal',
-  'paused_at', 'priorities', 'max_depth')
+-- include: lua/_layout
+local fields = redis.call('HMGET', q, 'name', 'counters', 'lease_for', 'max_attempts', 'retry', 'journal', 'paused_at', 'priorities',
+  'max_depth')
+local version, event, unmarked = struct.unpack(counters, fields[2] or no_counters)
 local queue = {
-  name = fields[1], version = tonumber(fields[2] or 0), event = tonumber(fields[3] or 0), unmarked = tonumber(fields[4] or 0),
-  lease_for = fields[5], max_attempts = fields[6], retry = fields[7], journal = fields[8], paused_at = fields[9],
-  priorities = fields[10], max_depth = fields[11],
+  name = fields[1], version = version, event = event, unmarked = unmarked, lease_for = fields[3], max_attempts = fields[4],
+  retry = fields[5], journal = fields[6], paused_at = fields[7], priorities = fields[8], max_depth = fields[9],
 }
 if not queue.name or (a.queue and queue.name ~= a.queue) then return false end
 -- include: lua/_writes

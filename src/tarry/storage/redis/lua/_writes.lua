@@ -31,6 +31,6 @@ local function write()
   for _, writes in pairs(gathered) do redis.call(unpack(writes, 1, writes.n)) end
   gathered = {}
   if not is_counted then return end
-  redis.call('HSET', q, 'version', num(queue.version), 'event', num(queue.event), 'unmarked', num(queue.unmarked))
+  redis.call('HSET', q, 'counters', struct.pack(counters, queue.version, queue.event, queue.unmarked))
   is_counted = false
 end

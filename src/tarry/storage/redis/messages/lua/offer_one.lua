@@ -10,17 +10,18 @@ local is_fresh, is_again, has_type = flags % 2 > 0, flags % 4 > 1, flags > 3
 do
   local q, call, payload = KEYS[1], redis.call, ARGV[2]
   local kept = is_again and call('GET', q .. ':request:' .. slot)
-  local fields = call('HMGET', q, 'name', 'version', 'event', 'unmarked', 'journal', 'priorities', 'max_depth')
-  if fields[1] == name and fields[5] == 'events' and not fields[7] and not has_type
+  local fields = call('HMGET', q, 'name', 'counters', 'journal', 'priorities', 'max_depth')
+  local version, event, unmarked = struct.unpack(counters, fields[2] or no_counters)
+  if fields[1] == name and fields[3] == 'events' and not fields[5] and not has_type
     and not (kept and cmsgpack.unpack(kept)[1] == request)
-    and string.find(fields[6] or '', priority, 1, true)
-    and tonumber(fields[4] or 0) < marked_every - 1
+    and string.find(fields[4] or '', priority, 1, true)
+    and unmarked < marked_every - 1
     and (is_fresh or call('HEXISTS', q .. ':rows', key) == 0)
     and call('EXISTS', q .. ':waiters') == 0 then
     local time, format = call('TIME'), string.format
     local real = time[1] * 1000000 + time[2]
     local now = now < 0 and real or now
-    local version, event = format('%d', math.max((fields[2] or 0) + 1, real)), format('%d', math.max((fields[3] or 0) + 1, real))
+    local version, event = format('%d', math.max(version + 1, real)), format('%d', math.max(event + 1, real))
     local due = due ~= '' and due or format('%d', now + after)
     local row = struct.pack(layout, version, 0, 0, #payload, 0, priority, hash, #due, due, 0, '', 0, '', now, no_token, 0, '',
       #options, options)
@@ -30,7 +31,7 @@ do
     call('ZADD', q .. ':due:' .. priority, due, version .. ':' .. key)
     call('XADD', q .. ':journal', event .. '-1', 'e',
       struct.pack('<dBc0BBc0Hc0Hc0II', now, #name, name, 2, 7, 'offered', #key, key, #part, part, 0, 0))
-    call('HSET', q, 'version', version, 'event', event, 'unmarked', (fields[4] or 0) + 1)
+    call('HSET', q, 'counters', struct.pack(counters, version, event, unmarked + 1))
     call('SET', q .. ':request:' .. slot, cmsgpack.pack({request, 'c'}), 'PX', 60000)
     return 'c'
   end
