@@ -12,6 +12,7 @@ import statistics
 import tempfile
 import time
 from collections import defaultdict
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from benchmarks.pipeline.archive import jobs
 
 QUEUES = 20
 _TICKS = os.sysconf("SC_CLK_TCK")
+_ENDED = (FileNotFoundError, ProcessLookupError)
+"""A process or a thread that ended while it was read."""
 _FILL = """
 insert into tarry.event (at, kind, queue, key, version, attempt, priority, due_at, leased_at, lease_until, consumer, size)
 select at + step.waited * wait + step.worked * work, step.kind::tarry.event_kind, queue, 'key-' || n, n, step.waited, 0, at,
@@ -93,14 +96,13 @@ def _measured(console: Console, spark: SparkSession, app: tarry.App, lake: str) 
 
 def cpu_s(pid: int) -> float:
     """Of a process and its descendants, including those that have ended and were waited for."""
+    children: list[int] = []
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        children = [
-            int(child)
-            for task in Path(f"/proc/{pid}/task").iterdir()
-            for child in (task / "children").read_text().split()
-        ]
-    except (FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(*_ENDED):
+                children += map(int, (thread / "children").read_text().split())
+    except _ENDED:
         return 0.0
     return sum(map(int, fields[11:15])) / _TICKS + sum(map(cpu_s, children))
 
