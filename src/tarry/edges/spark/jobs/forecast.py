@@ -25,7 +25,7 @@ from tarry.edges.spark.lake.derived import Rows
 from tarry.edges.spark.lake.lake import Lake, own_lake
 from tarry.edges.spark.lake.tables import LakeTable
 from tarry.edges.spark.session import own_session
-from tarry.edges.spark.sizing import local_frame, on_disk, sized_for
+from tarry.edges.spark.sizing import FEW, local_frame, on_disk, sized_for
 from tarry.edges.spark.transforms.forecast import calibrated, capacities, forecast, recent, verdicts, with_load
 from tarry.edges.spark.transforms.query import dated
 
@@ -136,11 +136,14 @@ def _capacity(spark: SparkSession, lake: Lake, now: datetime, over: timedelta) -
         return local_frame(spark, [], "queue_id int, capacity double")
     seen = capacities(minutes, since, this_minute)
     facts, seen_since = LakeTable(lake, "facts"), this_minute - min(over, SEEN_FOR)
-    ended = facts.read(spark, [file for file in facts.files() if file.high["settled_at"] >= seen_since])
+    files = [file for file in facts.files() if file.high["settled_at"] >= seen_since]
+    ended = facts.read(spark, files)
     if ended is None:
         return seen
-    within = ended.where(f"settled_at >= timestamp '{seen_since.isoformat()}'")
-    known = calibrated(recent(within, minutes, seen_since)).select("queue_id", "capacity")
+    ended = ended.where(f"settled_at >= timestamp '{seen_since.isoformat()}'")
+    if sum(file.rows for file in files) > FEW:
+        ended = recent(ended, minutes, seen_since)
+    known = calibrated(ended).select("queue_id", "capacity")
     return seen.unionByName(known).groupBy("queue_id").agg({"capacity": "max"}).toDF("queue_id", "capacity")
 
 
