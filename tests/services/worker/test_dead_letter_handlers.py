@@ -104,7 +104,7 @@ def test_a_worker_that_stops_gives_it_the_grace(tarry_async_app: tarry.AsyncApp)
         for _ in range(100):  # meanwhile the worker begins to stop
             await asyncio.sleep(0)
         go.set()
-        assert str(await running) == "1 buried"
+        assert str(await running) == "1 buried: 0 to be retried, 1 dead"
 
     asyncio.run(story())
     assert compensated == ["a"]
@@ -126,7 +126,7 @@ def test_after_the_grace_it_is_cancelled_and_that_is_logged(
         running = asyncio.create_task(worker.run(tarry_async_app, settings, stop=stop))
         await entered.wait()
         stop.set()
-        assert str(await running) == "1 buried"
+        assert str(await running) == "1 buried: 0 to be retried, 1 dead"
 
     asyncio.run(story())
     assert "its handler" in caplog.text
@@ -151,7 +151,7 @@ def test_it_is_called_while_a_handler_in_a_thread_does_not_end(tarry_async_app: 
         settings = tarry.WorkerSettings(concurrency=1, until_empty=True)
         try:
             async with asyncio.timeout(10):
-                assert str(await worker.run(tarry_async_app, settings)) == "1 failed"
+                assert str(await worker.run(tarry_async_app, settings)) == "1 failed: 0 to be retried, 1 dead"
         finally:
             compensated.set()
 
