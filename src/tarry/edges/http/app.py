@@ -74,7 +74,7 @@ class Broker:
         self._creating = asyncio.Lock()
         self._full_until_s: dict[str, float] = {}
         self.stopping = asyncio.Event()
-        """Set when the process is about to end: polls and streams end at once."""
+        """Set when the process is about to stop: polls and streams return immediately."""
         self.server_monitor = ServerMonitor(on_stop=self.stop)
 
     def stop(self) -> None:
@@ -103,8 +103,10 @@ class Broker:
         caller: Caller | None,
         settings: QueueSettings | None = None,
     ) -> R:
-        """Run `do`. If a queue is unknown, create these and run `do` again. `caller` None: every key may create them.
-        `settings`: instead of the broker's defaults."""
+        """Run `do`. If it raises UnknownQueue, create the missing queues and run it again.
+
+        `caller` None: every key may create them. `settings` replace the broker's defaults.
+        """
         try:
             return await do()
         except UnknownQueue:
@@ -130,8 +132,10 @@ class Broker:
             await self.app.queues.create(name, settings, exist_ok=True)
 
     async def _check_quota(self, caller: Caller, name: str) -> None:
-        """Count the queues that the key may produce to: no record of which key created which queue is needed. A queue that
-        another request has created meanwhile is within the quota."""
+        """Count the queues that the key may produce to, which needs no record of the key that created each queue.
+
+        A queue that a concurrent request has just created is within the quota.
+        """
         most, now_s = self.settings.queues_per_key, time.monotonic()
         if self._full_until_s.get(caller.id, 0.0) <= now_s:
             names = [info.name for info in await self.app.queues.list()]
@@ -145,7 +149,7 @@ class Broker:
 
 
 def broker_app(app: AsyncApp, settings: BrokerSettings = _DEFAULTS) -> FastAPI:
-    """An ASGI application on an open `AsyncApp`, which stays the caller's to close.
+    """An ASGI application on an open `AsyncApp`, which the caller closes.
 
     Mounted (`outer.mount("/tarry", broker_app(app))`), it serves that path with its own keys.
     """
@@ -163,7 +167,7 @@ def broker_app(app: AsyncApp, settings: BrokerSettings = _DEFAULTS) -> FastAPI:
     api.add_middleware(HotRoutes, routes=(*messages.HOT, *leases.HOT))
     api.add_middleware(RequestMiddleware, settings=settings, on_response=broker.meter.count)
     for part in (*PARTS, openapi, *RELAY):
-        # The routes themselves, which are independent of an application: including a router would build each again.
+        # Routes do not depend on the application; `include_router` would build each of them again.
         api.router.routes.extend(part.router.routes)
     document = api.openapi
     api.openapi = lambda: openapi.complete(document())

@@ -1,4 +1,4 @@
-"""Refused requests in the audit, in a limited number: a client without a key must not be able to fill it."""
+"""Audit rows for refused requests, limited in number: a client without a key must not be able to fill the audit."""
 
 import logging
 import time
@@ -16,17 +16,17 @@ from tarry.edges.http.problems import Problem
 STATUSES = (401, 403)
 WINDOW_S = 60.0
 ROWS = 20
-"""Rows per window and status; for 401, keys that exist and all others have separate budgets, so that made-up keys cannot
-keep refusals of real ones out of the audit."""
+"""Rows per window and status. For 401, existing keys have a separate budget: made-up keys cannot crowd out refusals of
+real keys."""
 _REMEMBERED = 1_000
 _log = logging.getLogger("tarry.http")
 
 
 class Refusals:
-    """The first refusal of a caller on a route is a row. Repetitions within a minute are counted in the next row."""
+    """Writes one row for the first refusal of a caller on a route. Its next row counts repetitions within the minute."""
 
     def __init__(self, store: AsyncStore, exists: Callable[[str], bool]) -> None:
-        """`exists`: whether there is a key with this id, valid or not; must not query the database."""
+        """`exists` returns whether a key with this id exists, valid or not. It must not query the database."""
         self._store = store
         self._exists = exists
         self._seen: OrderedDict[tuple[str, str, int], tuple[float, int]] = OrderedDict()

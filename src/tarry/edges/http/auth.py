@@ -1,4 +1,4 @@
-"""Authentication by API key or browser session, and the limits of a caller."""
+"""Authentication by API key or browser session, and limits per caller."""
 
 import asyncio
 import logging
@@ -28,16 +28,16 @@ _WATCH_EVERY_S = 0.1
 _log = logging.getLogger("tarry.http")
 _END = object()
 SESSION = "tarry_events"
-"""The cookie of a browser session for live events."""
+"""Cookie name of a browser session for live events."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The key of a request. None: an anonymous client, where those are allowed."""
+    """The key of a request. None: an anonymous client, where the settings allow it."""
 
     key: ApiKey | None
     until_s: float | None = None
-    """The end of the browser session by the monotonic clock of this process. None: it does not end."""
+    """When the browser session expires, by the monotonic clock of this process. None: never."""
 
     @property
     def id(self) -> str:
@@ -50,7 +50,7 @@ class Caller:
         return self.key is None or self.key.allows(action, queue)
 
     def require(self, action: Action, queue: str | None) -> None:
-        """Decided by name alone, so that the response does not reveal whether the queue exists."""
+        """Raise 403 without the right. Decided by name alone: the response does not reveal whether the queue exists."""
         if not self.allows(action, queue):
             where = "all queues" if queue is None else f"queue {queue!r:.120}"
             raise Problem(403, "forbidden", f"this key may not {action} on {where}", hint="see: tarry key list")
@@ -72,13 +72,13 @@ class Authenticator:
         self._buckets: dict[str, tuple[float, float]] = {}
         self._slots: Counter[tuple[str, str]] = Counter()
         self.long_per_caller = sys.maxsize
-        """Polls, streams, exports and imports together. A server with a limit of connections lowers it."""
+        """Limit on polls, streams, exports and imports together. A server with a connection limit lowers it."""
         self._watches: dict[tuple[str, float | None], tuple[asyncio.Task[None], int]] = {}
         self._changed = asyncio.Event()
-        """Set and replaced when keys change. Results of look-ups that began before are not cached."""
+        """Set and replaced when keys change. Results of lookups that started before the change are not cached."""
 
     async def identify(self, request: Request, *, by_cookie: bool = False, changes_by_get: bool = False) -> Caller:
-        """`by_cookie`: a browser session is accepted. `changes_by_get`: the route is a GET that changes state."""
+        """Return the caller, or raise 401. `by_cookie`: accept a browser session. `changes_by_get`: a GET that writes."""
         text = key_text(request)
         if text is None:
             if self._settings.anonymous and await self._never_had_a_key():
@@ -92,8 +92,8 @@ class Authenticator:
         return await self.sign_in(text)
 
     async def identify_page(self, request: Request, cookie: str) -> Caller:
-        """The caller of a page of the dashboard: by its key, by the session in this cookie, or without both on this machine.
-        A link of another site may lead to a page, but no request of another site's page is accepted."""
+        """The caller of a dashboard page: by key, by the session in this cookie, or on this machine without either.
+        A link on another site may lead to a page, but requests that another site's page sends are refused."""
         if key_text(request) is not None:
             return await self.identify(request)
         is_followed = request.method == "GET" and request.headers.get("sec-fetch-dest") == "document"
@@ -113,7 +113,7 @@ class Authenticator:
         return caller
 
     async def still_valid(self, caller: Caller) -> bool:
-        """Whether the caller would be accepted again; for long requests."""
+        """Whether the caller would still be accepted; for long requests."""
         if caller.key is None:
             return self._settings.anonymous and await self._never_had_a_key()
         key = await self._find(caller.key.id)
@@ -121,7 +121,7 @@ class Authenticator:
         return in_time and key is not None and key.active
 
     def has_seen(self, id: str) -> bool:
-        """Whether the last look-up of this id found a key, valid or not."""
+        """Whether the last lookup of this id found a key, valid or not."""
         return id in self._known
 
     async def require_valid(self, caller: Caller) -> None:
@@ -130,7 +130,7 @@ class Authenticator:
 
     @contextmanager
     def watched(self, caller: Caller) -> Generator[asyncio.Task[None]]:
-        """A task that is done once the caller would be refused. Long requests of a key share one."""
+        """A task that completes once the caller would be refused. Long requests of a key share one task."""
         watch_key = (caller.id, caller.until_s)
         task, users = self._watches.get(watch_key, (None, 0))
         if task is None:
@@ -146,7 +146,7 @@ class Authenticator:
                 task.cancel()
 
     async def while_valid(self, caller: Caller, items: AsyncIterator[R]) -> AsyncGenerator[R]:
-        """The items as they arrive. Raises 401 as soon as the caller would be refused, also while no item arrives."""
+        """Yield items as they arrive. Raises 401 as soon as the caller would be refused, even while no item arrives."""
         with self.watched(caller) as ended:
             while True:
                 coming: asyncio.Future[Any] = asyncio.ensure_future(anext(items, _END))
@@ -174,14 +174,14 @@ class Authenticator:
             except TarryError:
                 pass  # without a database the key can do nothing; look it up again
             except Exception:
-                # An error is no evidence about the key: to end the task would refuse a valid one.
-                _log.exception("the look-up of key %s failed and is repeated", caller.id)
+                # An error proves nothing about the key: completing the task would refuse a valid one.
+                _log.exception("the lookup of key %s failed and is repeated", caller.id)
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(wait_s, _WATCH_EVERY_S)):
                     await changed.wait()
 
     def _outdated_in_s(self, caller: Caller, cached_for_s: float) -> float:
-        """Seconds until the cached result expires, which another request may have stored earlier."""
+        """Seconds until the cached result expires. Another request may have stored it earlier."""
         now, cached = time.monotonic(), self._known.get(caller.id)
         until = now + cached_for_s if cached is None else cached[0]
         if caller.key is None:
@@ -198,7 +198,7 @@ class Authenticator:
 
     @contextmanager
     def slot(self, caller: Caller, kind: str, most: int) -> Generator[None]:
-        """One of the long requests that a caller may have in progress: of this kind, and of all kinds together."""
+        """Count one long request in progress, limited per kind and over all kinds."""
         slots = {(caller.id, kind): most, (caller.id, "long requests"): self.long_per_caller}
         for (_, of), limit in slots.items():
             if self._slots[caller.id, of] >= limit:
@@ -221,7 +221,7 @@ class Authenticator:
         key = None if session is None else await self._find(session.key_id)
         expired = unauthorized("this session has ended: sign in again, POST /v1/session")
         if session is None or not session.proves(key, purpose):
-            raise expired  # before the database is queried for the time: made-up sessions must not reach it
+            raise expired  # checked before the query for the time: made-up sessions must not reach the database
         now = await self._store.run(self._store.queues.now())
         if now >= session.until:
             raise expired
@@ -231,7 +231,7 @@ class Authenticator:
 
     async def _proven(self, text: str) -> ApiKey:
         parsed = KeyText.parse(text)
-        # A malformed text is compared like a well-formed one, so that the response time reveals nothing.
+        # Malformed text is compared like a well-formed key: the response time reveals nothing.
         claimed = parsed or KeyText("0" * 12, "0" * 64)
         key = await self._find(claimed.id)
         if not claimed.proves(key) or parsed is None or key is None:
@@ -242,7 +242,7 @@ class Authenticator:
         cached = self._known.get(id) or self._unknown.get(id)
         if cached is not None and cached[0] > time.monotonic():
             return cached[1]
-        # One statement runs at a time, however many ids clients make up: the next one looks up all that came meanwhile.
+        # One statement at a time, however many ids clients make up: the next one looks up all ids that have arrived.
         if self._next_ids is None or self._lookup is None:
             self._next_ids = set()
             self._lookup = asyncio.create_task(self._look_up(self._next_ids, self._lookup))
@@ -270,7 +270,7 @@ class Authenticator:
             cache.popitem(last=False)
 
     async def _never_had_a_key(self) -> bool:
-        """Expired and revoked keys count: a broker that had a key is never anonymous again."""
+        """Whether no key was ever created, expired and revoked ones included: with a key, a broker stops being anonymous."""
         if not self._has_had_a_key:
             self._has_had_a_key = await self._has_keys()
         return not self._has_had_a_key
@@ -279,7 +279,7 @@ class Authenticator:
         return bool(await self._store.run(self._store.security.keys()))
 
     def _spend(self, caller: Caller) -> None:
-        """Take one request out of the token bucket of the key, which holds the requests of one second."""
+        """Take one request from the key's token bucket, which holds one second of requests."""
         rate = self._settings.requests_per_s
         if rate is None:
             return
@@ -295,10 +295,12 @@ class Authenticator:
 
 
 def key_text(request: Request) -> str | None:
-    """The text sent as a key, valid or not. None: the request has none."""
+    """The text sent as a key, valid or not, or None."""
     header = request.headers.get("authorization")
     if header is None:
-        return request.headers.get("x-api-key") or None  # Relay's sample workers send an empty one where they have none
+        return (
+            request.headers.get("x-api-key") or None
+        )  # Relay's sample workers send an empty header if they have no key
     scheme, _, text = header.partition(" ")
     return text.strip() if scheme.lower() == "bearer" else ""
 

@@ -1,8 +1,8 @@
-"""Limits on the connections of a broker's own server: their number, and how long a client may keep one busy.
+"""Connection limits of a broker's own server: how many, and how long a client may keep one busy.
 
-uvicorn has a timer for connections that are idle between two requests, but none for a head that is sent in part, for the rest
-of a body whose request was refused, or for a response that the client does not read. Without limits such connections hold a
-descriptor and the bytes of the response as long as the client wants, without an API key.
+uvicorn times out connections that are idle between two requests, but not an incomplete request head, the rest of a body whose
+request was refused, or a response that the client does not read. Without limits, a client without an API key could keep a
+descriptor and the response bytes for as long as it likes.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _log = logging.getLogger("tarry.http")
 READ_BYTES_PER_S = 64 * 1024
 """The slowest rate at which a client may read a long response, after `write_for`."""
 RESERVED = 128
-"""Descriptors for the database, for files, and for connections that are accepted and closed in one turn of the loop."""
+"""Descriptors reserved for the database, files, and connections accepted and closed in one iteration of the event loop."""
 ACCEPTED_AT_ONCE = 32
-"""In one turn of the loop: fewer than are reserved, or a burst uses up the descriptors before one of them is counted."""
+"""Per iteration of the event loop: fewer than reserved, or a burst exhausts the descriptors before any is counted."""
 HEAD_BYTES = 64 * 1024
-"""Of a head, or of trailers: the parser keeps them in memory and has no limit of its own."""
+"""Limit on a request head or trailers, which the parser keeps in memory without a limit."""
 _PART = 4 * 1024
-"""Bytes that are parsed at once. A part may contain many small requests, and each becomes an object that waits."""
+"""Bytes per parser call. They may contain many small requests, each of which becomes a waiting object."""
 _OUT_OF_DESCRIPTORS = "socket.accept() out of system resource"
 _LOG_EVERY_S = 10.0
 _BUSY = (
@@ -54,7 +54,7 @@ def most_connections(configured: int) -> int:
 
 
 def raise_descriptor_limit(connections: int) -> None:
-    """Raise the soft descriptor limit of this process for so many connections, at most to the hard limit."""
+    """Raise the soft descriptor limit of this process to fit this many connections, at most to the hard limit."""
     if sys.platform == "win32":
         return
     import resource
@@ -72,7 +72,7 @@ def raise_descriptor_limit(connections: int) -> None:
 
 
 class ConnectionLimits:
-    """The connections of one server. `check` is called about twice a second."""
+    """Tracks the connections of one server. `check` is called about twice a second."""
 
     def __init__(self, settings: BrokerSettings) -> None:
         self.most = most_connections(settings.connections)
@@ -82,14 +82,14 @@ class ConnectionLimits:
         # Each dict is in order of insertion: the oldest connection first.
         self.all: dict[LimitedConnection, None] = {}
         self._partial: dict[LimitedConnection, float] = {}
-        """Connections that have sent a part of a head, or of a body that is not read, and since when."""
+        """Connections with an incomplete head or an unread body, and when each started."""
         self._idle: dict[LimitedConnection, None] = {}
         self._unread: dict[LimitedConnection, float] = {}
-        """Connections with unread bytes, and until when they must be read."""
+        """Connections with unread response bytes, and their deadlines."""
         self._warn = RateLimitedWarning()
 
     def admit(self) -> bool:
-        """Whether one more connection may open. Closes one without a request if necessary."""
+        """Whether one more connection may open. If necessary, closes one that has no request in progress."""
         if len(self.all) < self.most:
             return True
         victim = self._victim()
@@ -101,13 +101,13 @@ class ConnectionLimits:
         return True
 
     def _victim(self) -> LimitedConnection | None:
-        """The connection to close first. Responses that a client with a key still reads, which may have leases, come last.
+        """The connection to close first. Responses to a client with a key come last: they may contain leases.
 
-        1. A client without a key had unread bytes at the last check: before connections that have just begun, or a few
+        1. A client without a key that had unread bytes at the last check. New connections come later: otherwise a few
            clients that do not read would leave one connection for all others.
-        2. No request is in progress: heads sent in part, then idle connections.
-        3. A client without a key has unread bytes.
-        4. The client has not read all of its last response.
+        2. No request in progress: incomplete heads, then idle connections.
+        3. A client without a key that has unread bytes.
+        4. A client that has not read all of its last response.
         """
         return next(
             chain(
@@ -124,7 +124,7 @@ class ConnectionLimits:
         self._partial[connection] = time.monotonic()
 
     def received(self, connection: LimitedConnection) -> None:
-        """Bytes came that are not a request yet: of a head, or of a body that is not read."""
+        """Note received bytes of an incomplete head or an unread body."""
         if connection not in self._partial:
             self._idle.pop(connection, None)
             self._partial[connection] = time.monotonic()
@@ -183,8 +183,10 @@ class ConnectionLimits:
 
 
 class ResponseTransport:
-    """The transport of one response. It writes the head together with the first part of the body, which saves a system
-    call; alone if no body follows in the same turn of the loop."""
+    """The transport of one response. It writes head and first body part in one system call.
+
+    The head is written alone if no body follows in the same iteration of the event loop.
+    """
 
     __slots__ = ("_head", "_is_new", "_loop", "_transport", "is_closing")
 
@@ -214,8 +216,8 @@ class ResponseTransport:
 class LimitedConnection(HttpToolsProtocol):
     """uvicorn's protocol, which reports the state of its client to `ConnectionLimits`.
 
-    A request that follows on the same connection waits while the responses before it are unread: its response could not be
-    sent, and in progress it would keep the connection from being closed to make room.
+    A pipelined request waits until the client has read the earlier responses: its response could not be sent, and a request
+    in progress would protect the connection from being closed to make room.
     """
 
     def __init__(self, *args: Any, limits: ConnectionLimits, **options: Any) -> None:
@@ -223,7 +225,7 @@ class LimitedConnection(HttpToolsProtocol):
         self._limits = limits
         self._refused = False
         self._received = b""
-        """Bytes that are not parsed yet: while a request waits, none behind it is parsed."""
+        """Bytes not parsed yet: parsing stops while a request waits."""
         self._incomplete = 0
         """Bytes parsed since the last complete head or part of a body."""
         self._is_replayed = False
@@ -272,9 +274,10 @@ class LimitedConnection(HttpToolsProtocol):
         self._note_request()
 
     def _ignore_upgrade(self) -> None:
-        """Go on with HTTP/1.1 after a head that offers another protocol, as Java's client does on its first request.
+        """Continue with HTTP/1.1 after a head that offers another protocol, as Java's client does on its first request.
 
-        The parser takes it for the end of the request. A new one gets a head with the same framing, and then the body.
+        The parser treats such a head as the end of the request. A new parser gets a head with the same framing, then the
+        body.
         """
         self.parser = httptools.HttpRequestParser(self)
         framing = (pair for pair in self.headers if pair[0] in (b"content-length", b"transfer-encoding"))
@@ -340,7 +343,7 @@ class LimitedConnection(HttpToolsProtocol):
 
     @property
     def unread(self) -> int:
-        """Bytes in this process that the client has not read. Bytes in the kernel are not counted."""
+        """Unread response bytes in this process. Bytes in kernel buffers are not counted."""
         return self.transport.get_write_buffer_size()
 
     @property
@@ -360,7 +363,7 @@ class LimitedConnection(HttpToolsProtocol):
 
 
 class RateLimitedWarning:
-    """Logs a warning at most once in ten seconds."""
+    """Logs a warning at most once every ten seconds."""
 
     def __init__(self) -> None:
         self._next_s = 0.0

@@ -1,4 +1,4 @@
-"""The long poll: it waits like a poll of the library, as long as the client is connected."""
+"""The long poll: a blocking poll that stops when its client disconnects."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ async def long_poll(
     poll: wire.PollRequest,
     show: Callable[[str, Deliveries], Body | Awaitable[Body]] = _v1,
 ) -> Response:
-    """Poll for a client. If it disconnects while it waits, nothing is leased; if it disconnects during the response, the
-    messages are released."""
+    """Poll for a client. If it disconnects during the wait, nothing is leased; during the response, messages are released."""
     broker, caller = request.broker, request.caller
     queue = broker.queue(name, poll.consumer or caller.id)
     with broker.authenticator.slot(caller, "polls", broker.settings.polls_per_key):
@@ -110,7 +109,7 @@ async def _fill(
 ) -> list[AsyncDelivery[Content]]:
     """Lease more after the first slice, until there are `max` messages, or `page_bytes` of payloads, or no more.
 
-    An error ends it early: the messages that are leased already are delivered.
+    After an error, the messages leased so far are delivered.
     """
     deliveries, latest, rows, size = list(first), first, min(poll.max, SLICE), 0
     while True:
@@ -139,7 +138,7 @@ async def _release(queue: AsyncQueue[Content], deliveries: Deliveries) -> None:
 
 
 async def _release_result(queue: AsyncQueue[Content], polling: asyncio.Task[list[AsyncDelivery[Content]]]) -> None:
-    """End a poll whose request was cancelled, maybe in the moment in which the poll has returned."""
+    """Cancel the poll of a cancelled request, and release its messages if it has already returned."""
     polling.cancel()
     await asyncio.wait({polling})
     if not polling.cancelled() and polling.exception() is None:

@@ -1,4 +1,4 @@
-"""Prometheus metrics of the broker, with names like those of the workers."""
+"""Prometheus metrics of the broker. The names match the worker metrics."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Meter:
         return generate_latest(self.registry) + await self._messages(broker, queues)
 
     async def _messages(self, broker: Broker, queues: Sequence[str]) -> bytes:
-        """Metrics of queues, in a registry of their own: each key may read other queues."""
+        """Queue metrics, in a registry per request: each key may read different queues."""
         now = time.monotonic()
         if now >= self._counted_at + COUNTED_FOR_S:
             self._counts, self._counted_at = {}, now

@@ -25,7 +25,7 @@ _STREAMED = "tarry.streamed"
 
 
 def accept_stream(scope: Any) -> None:
-    """Called by a route that reads its body in parts and limits it itself: only the wait for the next part is limited."""
+    """Limit only the wait for the next part, for a route that reads its body in parts and limits its size itself."""
     scope[_STREAMED] = True
 
 
@@ -61,7 +61,7 @@ class RequestMiddleware:
         try:
             await self._app(scope, self._limited(scope, receive, headers.get(b"content-length", b"0")), sending)
         except ClientDisconnect:
-            pass  # before its request was complete: there is nothing to respond to, and no error of ours to log
+            pass  # before its request was complete: not an error, and no response is possible
         finally:
             took_s = time.monotonic() - started
             # The route's template, not the path: keys of messages and queries stay out of the log.

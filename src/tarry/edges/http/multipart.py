@@ -14,7 +14,7 @@ class BadForm(ValueError):
 
 
 def file_of(content_type: str, body: bytes, name: str = "file") -> bytes | None:
-    """The content of the part with this name. None: the form has no such part."""
+    """The content of the part with this name, or None."""
     boundary = _parameters(content_type).get("boundary", "")
     if not _BOUNDARY.fullmatch(boundary):
         raise BadForm("its Content-Type has no boundary of 1 to 70 characters")

@@ -1,4 +1,4 @@
-"""The OpenAPI document with its problems and examples, as JSON and as one HTML page without scripts. Neither has a secret."""
+"""The OpenAPI document with problems and examples, as JSON and as an HTML page without scripts. Neither contains secrets."""
 
 import asyncio
 import hashlib
@@ -25,7 +25,7 @@ def _file(name: str) -> str:
 
 
 EXAMPLES: dict[str, Any] = json.loads(_file("examples.json"))
-"""By the name of the schema; a test validates them."""
+"""By schema name; a test validates them."""
 
 
 class ProblemDetails(BaseModel):
@@ -63,7 +63,7 @@ def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def complete(document: dict[str, Any]) -> dict[str, Any]:
-    """Add to the document of FastAPI what it does not know."""
+    """Add problems, examples and the security scheme to FastAPI's document."""
     components = document["components"]
     components["schemas"].setdefault(ProblemDetails.__name__, ProblemDetails.model_json_schema())
     for name in EXAMPLES.keys() & components["schemas"].keys():
@@ -80,7 +80,7 @@ class Built(NamedTuple):
 
 
 def description(app: FastAPI) -> SharedResult[Built]:
-    """Document and page as bytes. Building takes over a second and needs no key: done once, in a thread, for all requests."""
+    """Document and page as bytes, built once in a thread: building takes over a second, and the request needs no key."""
 
     def build() -> Built:
         openapi = app.openapi()
@@ -91,7 +91,7 @@ def description(app: FastAPI) -> SharedResult[Built]:
 
 
 @router.get("/docs")
-@router.get("/api/docs")  # of Relay, as the next
+@router.get("/api/docs")  # Relay's paths
 @router.get("/api/reference")
 async def docs(request: Request) -> Response:
     built = await request.app.state.description()
@@ -114,7 +114,7 @@ for _path in ("/openapi.json", "/api/doc"):
 
 
 def page(document: dict[str, Any]) -> str:
-    """The HTML page. All its texts are ours, and escaped nevertheless."""
+    """The HTML page. Its texts contain no user input, and are escaped nevertheless."""
     operations = [
         {"method": method.upper(), "path": path, "example": _example(document, operation), **operation}
         for path, methods in document["paths"].items()

@@ -22,7 +22,7 @@ _BY_A_PROXY = frozenset(
 
 @lru_cache(maxsize=100)
 def hostname(netloc: str) -> str | None:
-    """The host of `host:port`. None if it is not valid."""
+    """The host of `host:port`, or None if it is invalid."""
     try:
         return urlsplit(f"//{netloc}").hostname
     except ValueError:
@@ -57,9 +57,9 @@ def require_this_machine(request: Request) -> None:
 def refuse_other_sites(request: Request, *, changes_by_get: bool = False) -> None:
     """Refuse requests that a browser sends for pages of other sites. The broker's own pages and typed addresses are allowed.
 
-    `changes_by_get`: images and links cause such requests, too, without an Origin. Browsers send `Sec-Fetch-Site: none`
-    also for links in other programs, so only scripts of the broker's own pages are allowed, and clients that are not
-    browsers (`fetch` of Node.js sends Sec-Fetch-Mode: cors and no Sec-Fetch-Site).
+    `changes_by_get`: images and links also cause GET requests, without an Origin. Browsers send `Sec-Fetch-Site: none` for
+    links in other programs too, so only scripts on the broker's own pages and non-browser clients are allowed (`fetch` in
+    Node.js sends Sec-Fetch-Mode: cors and no Sec-Fetch-Site).
     """
     origin = request.headers.get("origin")
     if origin is not None and _netloc(origin) != request.headers.get("host"):

@@ -1,4 +1,4 @@
-"""Pages with a limited number of rows and bytes, and long computations on the event loop in time slices."""
+"""Pages limited in rows and bytes, and time slices for long computations on the event loop."""
 
 import asyncio
 import time
@@ -14,16 +14,17 @@ from tarry.core.ports import AsyncStore
 
 SLICE = 32
 LARGEST_SLICE = 128
-"""Rows that are read at a time, which also limits how many are read and then left out."""
+"""Rows per read, which also limits how many rows are read and then discarded."""
 SLICE_BYTES = 512 * 1024
-"""After a slice with payloads of this size the next one is small again."""
+"""After a slice with this many payload bytes, the next slice is small again."""
 SLICE_S = 0.005
 
 P = TypeVar("P")
 R = TypeVar("R")
 T = TypeVar("T")
 Source = tuple[Callable[[P | None, int], Awaitable[Sequence[R]]], Callable[[R], P]]
-"""The first two arguments of `slices` and `bounded`: how rows behind a position are read, and the position of a row."""
+"""The first two arguments of `slices` and `bounded`: a function that reads rows after a position, and one that returns the
+position of a row."""
 
 
 def live_messages(
@@ -33,7 +34,7 @@ def live_messages(
     filter: Filter = EVERYTHING,
     with_payloads: Callable[[], bool] = lambda: True,
 ) -> Source[MessagePosition, StoredMessage[bytes]]:
-    """In due order. `with_payloads` is called for each slice."""
+    """Live messages in due order. `with_payloads` is called for each slice."""
 
     def read(after: MessagePosition | None, n: int) -> Awaitable[list[StoredMessage[bytes]]]:
         page = replace(filter, after=after, payloads=with_payloads())
@@ -45,7 +46,7 @@ def live_messages(
 def dead_letters(
     store: AsyncStore, queue: str, where: DeadFilter = EVERY_LETTER
 ) -> Source[DeadPosition, DeadLetter[bytes]]:
-    """The newest first."""
+    """Dead letters, newest first."""
 
     def read(before: DeadPosition | None, n: int) -> Awaitable[list[DeadLetter[bytes]]]:
         return store.run(store.dead_letters.list(queue, where=where, limit=n, before=before))
@@ -54,7 +55,7 @@ def dead_letters(
 
 
 def timeline(store: AsyncStore, queue: str, key: str) -> Source[int, Event]:
-    """Events of a key, the newest first."""
+    """Events of a key, newest first."""
 
     async def read(before: int | None, n: int) -> list[Event]:
         return (await store.run(store.journal.timeline(queue, key, limit=n, before=before)))[::-1]
@@ -67,7 +68,7 @@ def payload_size(row: Any) -> int:
 
 
 def next_slice(rows: int, size: int) -> int:
-    """Rows of the slice after one of `rows` rows and `size` bytes."""
+    """The size of the next slice, after a slice with `rows` rows and `size` bytes."""
     return SLICE if size >= SLICE_BYTES else min(2 * rows, LARGEST_SLICE)
 
 
@@ -79,7 +80,7 @@ async def slices(
     limit: int | None = None,
     size_of: Callable[[R], int] = payload_size,
 ) -> AsyncIterator[Sequence[R]]:
-    """All rows behind `start`, at most `limit`, as they are read."""
+    """Yield the rows after `start`, slice by slice, at most `limit` in total."""
     rows, left, position = SLICE, limit, start
     while left is None or left > 0:
         size = rows if left is None else min(rows, left)
@@ -101,7 +102,7 @@ async def bounded(
     most_bytes: int,
     size_of: Callable[[R], int] = payload_size,
 ) -> tuple[list[R], P | None]:
-    """At most `limit` rows, fewer if their sizes reach `most_bytes`; and the position where the next page begins."""
+    """A page of at most `limit` rows, fewer if their sizes reach `most_bytes`, and the position of the next page."""
     page: list[R] = []
     size = 0
     async for some in slices(read, position_of, start=start, limit=limit, size_of=size_of):
@@ -114,9 +115,9 @@ async def bounded(
 
 
 async def in_time_slices(items: Iterable[T]) -> AsyncIterator[T]:
-    """The items. Other tasks of the loop run after every few milliseconds of work on them.
+    """Yield the items, and let other tasks of the event loop run every few milliseconds.
 
-    Awaiting a result that is available (the rest of a body, a free lock) does not let them run.
+    Awaiting a result that is already available (the rest of a body, a free lock) does not let them run.
     """
     until = time.monotonic() + SLICE_S
     for item in items:

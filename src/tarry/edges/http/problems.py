@@ -105,7 +105,7 @@ def internal() -> Problem:
 
 
 def of_validation(error: RequestValidationError) -> Problem:
-    """Each wrong field by its path, and never its value, which may be a secret."""
+    """List each invalid field by its path, never its value, which may be a secret."""
     wrong = [
         {"field": ".".join(map(str, item["loc"][1:])) or str(item["loc"][0]), "problem": _problem(item)}
         for item in error.errors()[:20]
@@ -120,7 +120,7 @@ def _problem(item: Any) -> str:
 
 
 HANDLED = (Problem, errors.TarryError, RequestValidationError, HTTPException)
-"""Expected errors; any other is logged, and its response is `internal`."""
+"""Expected errors. Any other error is logged and gets the response `internal`."""
 
 
 def problem_of(error: Exception) -> Problem:

@@ -1,4 +1,4 @@
-"""Parameters of queries that several routes share."""
+"""Query parameters that several routes share."""
 
 from datetime import datetime
 from typing import Annotated

@@ -50,19 +50,19 @@ Sent = Annotated[T, Body()]
 AUDITED_BYTES = 4_096
 _AUDITED_ITEMS = 100
 _AUDITED_TEXT = 100
-"""Items of a list and characters of a text that the audit keeps of a body that is too long for it."""
+"""List items and text characters that the audit keeps of a body that is too long."""
 _AUDITED_IDS = ("messageIds", "messages", "versions")
-"""Fields with the ids of deleted or moved messages: the audit has all of their items, which are 1,000 at most."""
+"""Fields with ids of deleted or moved messages. The audit keeps all of their items, at most 1,000."""
 _AUDITED_ID = 200
-"""Characters of an id that the audit keeps whole; of a longer one it has the beginning and the hash."""
+"""The longest id that the audit keeps whole; of a longer id it keeps the beginning and a hash."""
 _JSON_TYPES = ("application/json", "application/x-www-form-urlencoded", "")
 _log = logging.getLogger("tarry.http")
 _AUDITED = "tarry.audited"
-"""In the scope of a request that has a row: the details that are added to it with the response."""
+"""Scope entry of an audited request: details that are added to its audit row with the response."""
 
 
 class Scope(StrEnum):
-    """The object of a route. The right of the caller on it decides whether the caller may use the route."""
+    """The object of a route. The caller needs the route's right on it."""
 
     QUEUE = "queue"
     """The queue in its path."""
@@ -73,22 +73,22 @@ class Scope(StrEnum):
     SCHEDULE = "schedule"
     """The queue of the schedule in its path."""
     LEDGER = "ledger"
-    """The same; the ledger of a deleted schedule is for keys that may read all queues."""
+    """Like SCHEDULE. The ledger of a deleted schedule is for keys that may read all queues."""
     BODY = "body"
-    """Queues that its body names; the route checks each."""
+    """Queues named in its body; the route checks each of them."""
     LISTED = "listed"
-    """All that the caller may see; the route leaves out the rest."""
+    """Every object that the caller may see; the route filters out the others."""
     ALL = "all"
-    """Everything there is."""
+    """All queues."""
 
 
 def access(action: Action, scope: Scope = Scope.QUEUE) -> dict[str, Any]:
-    """For `openapi_extra` of a route: the OpenAPI document contains it, too."""
+    """The access rule of a route, for `openapi_extra`: the OpenAPI document shows it too."""
     return {"x-tarry-access": action.value, "x-tarry-scope": scope.value}
 
 
 BY_COOKIE = {"x-tarry-cookie": True}
-"""For `openapi_extra`, too: a browser session is accepted instead of its key. Only where nothing is changed."""
+"""Also for `openapi_extra`: accept a browser session instead of a key. Only for routes that change nothing."""
 
 
 def needs(
@@ -99,9 +99,9 @@ def needs(
     conflicts: bool | None = None,
     responses: Mapping[Any, Any] = {},
 ) -> dict[str, Any]:
-    """Arguments of a route: the right that its caller needs, and what it may respond with besides its result.
+    """Route arguments: the right that the caller needs, and the problem responses.
 
-    `conflicts`: it may respond with 409, as routes of administrators do by default.
+    `conflicts`: the route may respond with 409, the default for admin routes.
     """
     may_conflict = action is Action.ADMIN if conflicts is None else conflicts
     return {
@@ -111,7 +111,7 @@ def needs(
 
 
 class BrokerRequest(Request):
-    """A request to a route of the broker. Its caller, and what its path names, were judged before the route is called."""
+    """A request to a broker route. Its caller and the objects in its path are authorized before the route is called."""
 
     @cached_property
     def broker(self) -> Broker:
@@ -145,9 +145,9 @@ class BrokerRequest(Request):
         return self.store.run(operation, conn)
 
     async def body(self) -> bytes:
-        """Read once, and checked then: a client may take long to send it, and its key may have ended meanwhile."""
+        """The body, read once. The key is checked again afterwards: it may expire while the client sends the body."""
         if not hasattr(self, "_body"):
-            # Starlette reads it through a generator, which takes longer than the rest.
+            # Read directly: Starlette's generator costs more than the rest of the request.
             parts, is_more = list[bytes](), True
             while is_more:
                 message = await self._receive()
@@ -165,15 +165,15 @@ class BrokerRequest(Request):
             return pydantic_core.from_json(await self.body(), allow_inf_nan=False)
         except ValueError as error:
             problem = str(error).partition(" at line")[0][:200]
-            # FastAPI replaces every other kind of exception by one without these words.
+            # FastAPI replaces the text of any other kind of exception.
             raise HTTPException(400, f"the body is not JSON: {problem}") from None
 
 
 class AccessRoute(APIRoute):
-    """A route that checks the right of its caller.
+    """A route that checks the caller's right.
 
-    It is lean if its endpoint takes no more than the request, texts of the path and a body: then it is called without
-    FastAPI, whose resolution of parameters and exit stacks cost more than the offer itself.
+    It is lean if its endpoint takes only the request, path strings and a body. Lean routes are called without FastAPI,
+    whose parameter resolution and exit stacks cost more than the offer itself.
     """
 
     is_lean = False
@@ -235,7 +235,7 @@ class AccessRoute(APIRoute):
 
 
 class HotRoutes:
-    """Middleware that calls these routes directly: FastAPI's own and the search through all routes cost more than they."""
+    """Middleware that calls these routes directly: FastAPI's middleware and route search cost more than the routes."""
 
     def __init__(self, app: ASGIApp, routes: Sequence[AccessRoute]) -> None:
         self._app, self._routes = app, routes
@@ -300,7 +300,7 @@ def _lean_handler(route: APIRoute) -> Handler:
 
 
 def _is_audited(action: Action, request: Request) -> bool:
-    """Audited are all changes by administrators; by producers, deletions of messages and edits that void a lease."""
+    """Whether to audit a request: admin changes, and producers' deletions and edits that void a lease."""
     if action is Action.ADMIN:
         return request.method != "GET"
     if action is not Action.PRODUCE:
@@ -318,8 +318,10 @@ def respond(body: WireResponse | Mapping[str, Any] | Sequence[Any], status: int 
 
 
 async def _judge(store: AsyncStore, caller: Caller, action: Action, scope: Scope, request: Request) -> str | None:
-    """Require the right of the caller, and return the queue that it applies to. Where the path has names, they alone decide.
-    A job or schedule of a queue that the caller may not use is treated as missing."""
+    """Require the caller's right, and return the queue that it applies to.
+
+    Names in the path alone decide. A job or schedule of a queue that the caller may not use is treated as missing.
+    """
     queue: str | None = None
     if scope is Scope.QUEUE:
         queue = request.path_params["queue"]
@@ -341,7 +343,7 @@ async def _judge(store: AsyncStore, caller: Caller, action: Action, scope: Scope
     elif scope is Scope.REDRIVE:
         text = request.path_params["job"]
         if not (text.isascii() and text.isdigit() and len(text) < 19):
-            return None  # no number of a job: the route rejects it
+            return None  # not a job number: the route rejects it
         number = int(text)
         job = await store.run(store.dead_letters.redrive_job(number))
         if job is None or not caller.allows(action, job.queue):
@@ -366,13 +368,13 @@ def _require_json(request: Request) -> None:
 
 
 def _with_json(scope: Any) -> Any:
-    """The scope with the content type of JSON: FastAPI parses no other body."""
+    """The scope with a JSON content type: FastAPI parses no other body."""
     headers = [(name, value) for name, value in scope["headers"] if name != b"content-type"]
     return {**scope, "headers": [*headers, (b"content-type", b"application/json")]}
 
 
 async def audited(request: BrokerRequest, queue: str | None, do: Callable[[], Awaitable[Response]]) -> Response:
-    """Write the row before the action is tried, and add the status of the response afterwards. Once per request."""
+    """Write the audit row before the action, and add the response status afterwards. Once per request."""
     if _AUDITED in request.scope:
         return await do()
     request.scope[_AUDITED] = {}
@@ -390,7 +392,7 @@ async def audited(request: BrokerRequest, queue: str | None, do: Callable[[], Aw
 async def recorded(
     store: AsyncStore, entry: AuditEntry, do: Callable[[], Awaitable[Response]], more: Mapping[str, Any] = {}
 ) -> Response:
-    """Run an action between both parts of its row. `more`: details that are known after it."""
+    """Run an action between the two writes of its audit row. `more`: details known after the action."""
     row = await store.run(store.security.audit(entry))
     status = 500
     try:
@@ -410,10 +412,10 @@ async def recorded(
 
 
 def audited_body(body: bytes, model: Any = None) -> dict[str, Any]:
-    """The body for the audit: as it came if it is short, else without its padding, with its size and hash.
+    """The body for the audit: unchanged if it is short, otherwise shortened, with its size and hash.
 
-    White space, long texts and members that `model` (the type of the route's body) ignores must not push the fields behind
-    them out of the audit.
+    White space, long texts and members that `model` (the route's body type) ignores must not push later fields out of the
+    audit.
     """
     if len(body) <= AUDITED_BYTES:
         return {"body": body.decode(errors="replace")}
@@ -423,7 +425,7 @@ def audited_body(body: bytes, model: Any = None) -> dict[str, Any]:
         known = _known_fields(parsed, model)
         if known is not None:
             ids = _audited_ids(known)
-            # Lists last: short fields are not behind a long one.
+            # Lists last: a long list must not push out short fields.
             parsed = dict(sorted(known.items(), key=lambda field: isinstance(field[1], list | dict)))
         shown = pydantic_core.to_json(_shortened(parsed))
     except ValueError:
@@ -437,7 +439,7 @@ def audited_body(body: bytes, model: Any = None) -> dict[str, Any]:
 
 
 def _known_fields(parsed: Any, model: Any) -> dict[str, Any] | None:
-    """The fields of the body that the model knows. None if the body is invalid: then the request is refused."""
+    """The body fields that the model has. None if the body is invalid: the request is refused."""
     if model is None:
         return None
     try:
@@ -450,7 +452,7 @@ def _known_fields(parsed: Any, model: Any) -> dict[str, Any] | None:
 
 
 def _audited_ids(known: dict[str, Any]) -> dict[str, Any]:
-    """Take the ids out of the fields. Long ones are shortened and none is left out, or they could hide the others."""
+    """Remove the ids from the fields. Long ids are shortened and none is left out: one id cannot hide another."""
     items = [item for name in _AUDITED_IDS if isinstance(known.get(name), list) for item in known.pop(name)]
     ids = [cast("dict[str, Any]", item).get("id") if isinstance(item, dict) else item for item in items]
     return {"ids": [_audited_id(id) for id in ids]} if ids else {}

@@ -1,4 +1,4 @@
-"""The broker as a process: how it binds, starts, and ends quickly while clients wait."""
+"""The broker as a process: it binds, starts, and stops quickly while clients wait."""
 
 import asyncio
 import contextlib
@@ -38,11 +38,11 @@ class BrokerServer(uvicorn.Server):
     """A uvicorn server with limits on connections, which stops the broker before it waits for responses in progress."""
 
     def __init__(self, served: FastAPI, stop: asyncio.Event | None = None) -> None:
-        """`stop`: ends the server when it is set."""
+        """`stop`: the server stops when it is set."""
         self._broker: Broker = served.state.broker
         self._stop = stop or asyncio.Event()
         self._limits = ConnectionLimits(self._broker.settings)
-        # A connection with a long request is not closed to make room: one key must leave connections for the others.
+        # Connections with a long request are not closed to make room, so one key must not use all of them.
         self._broker.authenticator.long_per_caller = max(1, self._limits.most // 2)
         self._broker.server_monitor.server = self
         super().__init__(
@@ -70,7 +70,7 @@ class BrokerServer(uvicorn.Server):
         loop.set_exception_handler(summarize_accept_errors(self._handler))
         await super().startup(sockets)
         for listening in sockets or ():
-            # asyncio has one parameter for the backlog of the kernel and for how many it accepts at once.
+            # asyncio uses one parameter for the kernel backlog and for the accepts per iteration.
             listening.listen(BACKLOG)
         self.open.set()
 
@@ -81,7 +81,7 @@ class BrokerServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
-        """The process handles signals: uvicorn would raise them again after a clean end."""
+        """Disabled: the process handles signals; uvicorn would raise them again after a clean shutdown."""
         yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -92,7 +92,7 @@ class BrokerServer(uvicorn.Server):
         asyncio.get_running_loop().set_exception_handler(self._handler)
 
     async def _abort_unread(self) -> None:
-        """Close connections whose response is complete, but whose client does not read it."""
+        """Close connections with a complete response that the client does not read."""
         await asyncio.sleep(FLUSH_S)
         for connection in list(self.server_state.connections):
             if connection.transport.is_closing():
@@ -100,7 +100,7 @@ class BrokerServer(uvicorn.Server):
 
 
 async def check_bind(app: AsyncApp, host: str) -> BrokerSettings:
-    """Settings for this address: beyond loopback every request needs a key, so there has to be one."""
+    """Settings for this address. Beyond loopback every request needs a key, so a key must exist."""
     if is_loopback(host):
         return BrokerSettings(anonymous=True)
     if not any(key.active for key in await app.keys.list()):
@@ -113,12 +113,12 @@ async def check_bind(app: AsyncApp, host: str) -> BrokerSettings:
 
 def bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Named as TCP: otherwise the loop does not disable Nagle's algorithm, and every response is delayed by 40 ms.
+    # With the protocol TCP: otherwise the loop leaves Nagle's algorithm on, which delays each response by 40 ms.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
-        # From here on clients wait instead of being refused: the address may be announced before the server runs.
+        # From here on the kernel queues clients, so the address may be announced before the server runs.
         listening.listen(BACKLOG)
     except OSError as error:
         listening.close()
@@ -129,7 +129,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def with_dashboard(served: FastAPI, settings: DashboardSettings) -> FastAPI:
-    """The broker with its dashboard, to which its root leads."""
+    """The broker with its dashboard. The root path redirects to the dashboard."""
 
     async def to_dashboard(request: Request) -> Response:
         return RedirectResponse(f"{request.scope.get('root_path', '').rstrip('/')}{dashboard.PATH}/", 307)
@@ -149,7 +149,7 @@ async def serve(
     announce: Callable[[], None] = lambda: None,
     pages: DashboardSettings = _PAGES,
 ) -> None:
-    """Serve until `stop` is set. `announce` is called when clients may connect. `pages`: of the dashboard."""
+    """Serve until `stop` is set. `announce` is called when clients may connect. `pages`: the dashboard."""
     server = BrokerServer(with_dashboard(broker_app(app, settings), pages), stop)
     announce()
     await server.serve(list(sockets))
@@ -163,7 +163,7 @@ async def running_broker(
     port: int = 0,
     pages: DashboardSettings = _PAGES,
 ) -> AsyncGenerator[str]:
-    """A broker in a running loop, by default on a free port: for tests, and for programs with their own broker."""
+    """A broker in a running loop, by default on a free port: for tests and programs that embed a broker."""
     listening = bind(host, port)
     server = BrokerServer(with_dashboard(broker_app(app, settings), pages))
     running = asyncio.create_task(server.serve([listening]), name="tarry-broker")

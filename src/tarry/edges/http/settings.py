@@ -12,7 +12,7 @@ class BrokerSettings:
     anonymous: bool = False
     """Allow clients on this machine everything until the first key is created. Not for use behind a proxy."""
     queue_defaults: QueueSettings | None = field(default_factory=QueueSettings)
-    """Settings of a queue that is created by its first offer or poll. None: queues are only created explicitly."""
+    """Settings for a queue created by its first offer or poll. None: queues are only created explicitly."""
     queues_per_key: int = 1_000
     """A key without `admin` cannot create queues once it may produce to this many, whichever key created them."""
     connections: int = 10_000
@@ -22,17 +22,17 @@ class BrokerSettings:
     write_for: timedelta = timedelta(seconds=30)
     """How long a client may take to read a response, plus one second per 64 KiB."""
     unread_bytes: int = 256 * 1024 * 1024
-    """Unread bytes of responses on all connections together: beyond it, connections with the most are closed."""
+    """Limit on unread response bytes over all connections. Above it, the connections with the most are closed."""
     grace: timedelta = timedelta(seconds=10)
     """How long requests in progress may take when the broker's own server stops."""
     body_limit: int = 1024 * 1024
     body_for: timedelta = timedelta(seconds=30)
     """How long a client may take to send the body of a request."""
     import_limit: int = 10_000_000
-    """Lines of one import. The broker keeps one byte per line until it responds."""
+    """Lines per import. The broker keeps one byte per line until it responds."""
     page_bytes: int = 8 * 1024 * 1024
-    """Payload bytes of one page of messages, dead letters or events, and of one poll, which end early when they reach it;
-    and bytes of one page of the audit."""
+    """Payload bytes at which a page of messages, dead letters or events, or a poll, stops early; for a page of the audit, all
+    of its bytes."""
     wait_limit: timedelta = timedelta(seconds=60)
     keys_cached_for: timedelta = timedelta(seconds=2)
     """How long a broker other than the one that revoked a key may still accept it."""
@@ -46,8 +46,7 @@ class BrokerSettings:
     stream_buffer: int = 1_000
     """Events that a live stream may lag behind before it is disconnected."""
     replay_limit: int = 20_000
-    """Events that a reconnecting client can get after its position. If more happened, in all queues together, it gets a gap
-    event."""
+    """Events replayed to a reconnecting client. If more have happened, over all queues, it gets a gap event."""
     ping_every: timedelta = timedelta(seconds=15)
 
     def __post_init__(self) -> None:

@@ -1,6 +1,6 @@
-"""Live events as server-sent events, in a response that does not end by itself.
+"""Live events as server-sent events, in a response without an end.
 
-Not by sse-starlette: it cannot close the connection of a client that has stopped reading, and runs four tasks per client.
+sse-starlette is not used: it cannot close the connection of a client that stopped reading, and runs four tasks per client.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 MEDIA_TYPE = "text/event-stream"
 CHUNK_BYTES = 32 * 1024
-"""Bytes that are passed to the socket together."""
+"""Bytes per write to the socket."""
 READ_WITHIN_S = 30.0
 """A client that does not read one chunk within this time has stopped reading."""
 LAST_CHUNK_S = 1.0
@@ -128,7 +128,7 @@ class EventStream(ServerSentEvents):
     async def _send_all(self, send: Send, stream: Stream) -> None:
         live, after = self._live, self._after
         if after is not None:
-            # Most of the replay before joining, so that it does not fill the buffer; the rest afterwards.
+            # Replay most events before joining, to keep them out of the stream's buffer, and the rest afterwards.
             after = await self._replay(send, stream, after, None)
         start = await live.join(stream)
         if after is not None:
@@ -148,7 +148,7 @@ class EventStream(ServerSentEvents):
         async for page in self._broker.live.replay(stream, after, until=until):
             await self._send(send, page.text)
             if not page.complete:
-                # Also without a matching event: a client that is disconnected during a long replay must not restart it.
+                # Sent even without a matching event: a client that reconnects during a long replay must not restart it.
                 await self._send(send, _position(page.position, "ping"))
             after = until if page.is_gap and page.complete and until is not None else page.position
             if stream.ending is not None:
@@ -172,14 +172,14 @@ class EventStream(ServerSentEvents):
         await asyncio.sleep(0)  # the server must notice it before this response returns incomplete
 
     def _shorten_timeout(self, stream: Stream) -> None:
-        """Let a send in progress end soon. An expired timeout cannot be rescheduled."""
+        """Shorten the timeout of a send in progress. An expired timeout cannot be rescheduled."""
         if self._sending is not None and not self._sending.expired():
             left_s = 0.0 if stream.ending is Ending.SLOW else LAST_CHUNK_S
             self._sending.reschedule(asyncio.get_running_loop().time() + left_s)
 
 
 async def _end_on_disconnect(receive: Receive, stream: Stream) -> None:
-    """End the stream when the client disconnects, or when this can no longer be noticed."""
+    """End the stream when the client disconnects, or when a disconnect can no longer be detected."""
     ending = Ending.REFUSED
     try:
         with suppress(HTTPException):  # a body, which the route does not read, is too large or late

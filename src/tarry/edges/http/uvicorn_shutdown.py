@@ -1,7 +1,7 @@
 """Access to the uvicorn server around a broker: the broker's own, or the server of the application it is mounted in.
 
-uvicorn runs the end of `lifespan` only after all connections are closed, and notifies no application before that. A mounted
-broker therefore polls the server: open streams would otherwise delay the end of the application forever.
+uvicorn runs the `lifespan` shutdown only after all connections are closed, and notifies no application earlier. A mounted
+broker therefore polls the server: open streams would otherwise block the shutdown forever.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class ServerMonitor:
         self._is_started = False
 
     def start(self, scope: Scope) -> None:
-        """Monitor the server from the first long request on; short requests do not delay the end of the server."""
+        """Monitor the server from the first long request on; short requests do not delay its shutdown."""
         if self._is_started:
             return
         self._is_started = True
@@ -37,14 +37,14 @@ class ServerMonitor:
             self._check()
 
     def abort(self, scope: Scope) -> None:
-        """Close the connection of this request at once: `close` would wait for a client that does not read."""
+        """Abort the connection of this request: `close` would wait for a client that does not read."""
         client = None if scope["client"] is None else tuple(scope["client"])
         for connection in [] if self.server is None else list(self.server.server_state.connections):
             if client is not None and getattr(connection, "client", None) == client:
                 connection.transport.abort()
 
     def abort_later(self, scope: Scope) -> None:
-        """Close the connection unless the client has read the rest of its response by then."""
+        """Abort the connection after `FLUSH_S`, unless the client has read the rest of its response."""
         asyncio.get_running_loop().call_later(FLUSH_S, self.abort, scope)
 
     def _check(self) -> None:

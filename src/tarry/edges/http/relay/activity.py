@@ -1,6 +1,6 @@
-"""Relay's routes for the past: the activity log, the history of a message, anomalies, consumers, and live events.
+"""Relay's routes for the activity log, message history, anomalies, consumers and live events.
 
-The log is the journal, which is not cleared; anomalies and consumers are results of the data pipeline.
+The activity log is the journal, which cannot be cleared. Anomalies and consumer statistics come from the data pipeline.
 """
 
 from collections import Counter
@@ -47,12 +47,12 @@ _UPDATES = {
     EventKind.CRON_REPLACED: ("delete", "queued"),
     EventKind.DISCARDED: ("delete", "dead"),
 }
-"""Relay's type and status of a live event. Other kinds are an `update` of a queued message."""
+"""Relay's type and status for each kind of live event. Other kinds are an `update` of a queued message."""
 
 
 @router.get("/activity", openapi_extra=_LISTED)
 async def activity(request: BrokerRequest, query: Annotated[wire.ActivityQuery, Query()]) -> Response:
-    """Events, newest first. `total` is a lower bound: it is larger than the events up to this page if there are more."""
+    """Events, newest first. `total` is a lower bound: it exceeds the events up to this page if there are more."""
     selection = _selection(request, query, 1_000)
     kinds = [kind for kind in EventKind if query.action in (None, wire.action(kind))]
     consumer, events, end = storable(query.consumer_id, "consumer_id"), list[Event](), query.offset + query.limit
@@ -86,7 +86,7 @@ async def history(request: BrokerRequest, id: str) -> Response:
 
 
 def _shown(events: Sequence[Event]) -> list[dict[str, Any]]:
-    """The type is in the event of the offer, and the same for all events of that version."""
+    """Events in Relay's form. Only the offer event has the message type, which applies to all events of that version."""
     types = {event.version: (event.detail or {}).get("type") for event in events if event.kind in OFFERS}
     return [wire.event(event, types.get(event.version)) for event in events]
 
@@ -118,8 +118,10 @@ async def anomalies(request: BrokerRequest, query: Annotated[wire.AnomalyQuery, 
 
 @router.get("/activity/consumers", openapi_extra=_LISTED)
 async def consumers(request: BrokerRequest, consumer_id: wire.SearchText | None = None) -> Response:
-    """Messages that each consumer leased, as of the last run of the pipeline; the last time is the hour of the lease. Before
-    its first run: among the last 20,000 leases in the journal."""
+    """Leases per consumer as of the last pipeline run, with `last_dequeue` rounded down to the hour.
+
+    Before the first run, the last 20,000 leases of the journal are counted.
+    """
     selection = _selection(request, wire.LogQuery(), _CONSUMER_HOURS)
     page = await request.run(request.store.analytics.hours(selection))
     stats: dict[str, dict[str, Any]] = {}
@@ -149,7 +151,7 @@ async def events(request: BrokerRequest) -> Response:
 def _update(position: str, event: Event) -> bytes:
     """A live event without its payload: many clients receive it, and it is kept in buffers."""
     type, status = _UPDATES.get(event.kind, ("update", "queued"))
-    is_new = type == "enqueue"  # Relay's page would show the message; without it, it must read the list again
+    is_new = type == "enqueue"  # without the message, Relay's page has to reload its list
     ids = [] if event.key is None else [str(MessageId(event.queue, event.key))]
     update = {
         "type": type,

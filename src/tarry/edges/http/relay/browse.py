@@ -1,7 +1,7 @@
 """Relay's routes that list and export messages.
 
-Relay has every message in one table. Here waiting, leased and dead messages are read slice by slice; finished ones are in the
-journal. One request looks at a bounded number of messages and keeps a bounded number of payload bytes.
+Relay stores every message in one table. Here waiting, leased and dead messages are read slice by slice, and finished messages
+come from the journal. A request scans a bounded number of messages and keeps a bounded number of payload bytes.
 """
 
 import math
@@ -31,7 +31,7 @@ from tarry.edges.http.routing import AccessRoute, BrokerRequest, Scope, access, 
 router = APIRouter(prefix="/api/queue", route_class=AccessRoute, include_in_schema=False)
 _LISTED = access(Action.READ, Scope.LISTED)
 LOOK_LIMIT = 10_000
-"""Messages that one list looks at. Lists of /v1 have a cursor instead of page numbers, and no such limit."""
+"""Messages that one list scans. /v1 lists have a cursor instead of page numbers, and no such limit."""
 _STATUS_LIMIT = 1_000
 _FINISHED = ("acknowledged", "archived")
 STATES = {"main": (State.READY, State.DELAYED), "processing": (State.LEASED,), "dead": ()}
@@ -96,7 +96,7 @@ async def browse(request: BrokerRequest, queueType: str, query: Annotated[wire.B
 async def _finished(
     request: BrokerRequest, queue_type: str, query: wire.BrowseQuery, start: int, end: int
 ) -> dict[str, Any]:
-    """Acked messages, from the journal: the last one first, not by `sortBy`. There is no archive state in Tarry."""
+    """Acked messages from the journal, newest first, ignoring `sortBy`. Tarry has no archived state."""
     messages: list[dict[str, Any]] = []
     if queue_type == "acknowledged":
         selection = analytics_query(request, query.queueName, since=query.startDate, until=query.endDate, limit=1_000)
@@ -154,8 +154,10 @@ async def pages(
     where: DeadFilter = EVERY_LETTER,
     with_payloads: Callable[[], bool] = lambda: True,
 ) -> AsyncIterator[Sequence[wire.AnyMessage]]:
-    """Messages of one type, in slices. Each slice shows the state at the time it is read. Live messages are read without
-    payloads once `with_payloads` returns false. Dead letters match `where`, newest first."""
+    """Yield messages of one type in slices, each with the state at the time of its read.
+
+    Live messages are read without payloads once `with_payloads` returns false. Dead letters match `where`, newest first.
+    """
     if queue_type == "dead":
         async for letters in slices(*dead_letters(store, queue, where)):
             yield letters
@@ -174,7 +176,7 @@ async def _walk(
     most: float = math.inf,
     with_payloads: Callable[[], bool] = lambda: True,
 ) -> AsyncIterator[Sequence[wire.AnyMessage]]:
-    """Matching messages in slices. Stops after `most` messages were looked at, matching or not, give or take a slice."""
+    """Yield matching messages in slices. Stops after about `most` scanned messages, matching or not."""
     looked_at = 0
     for name in names:
         with suppress(UnknownQueue):  # deleted since it was listed
@@ -188,7 +190,7 @@ async def _walk(
 async def _find(
     request: BrokerRequest, names: Sequence[str], queue_type: str, query: wire.BrowseQuery, *, most: int | None = None
 ) -> list[wire.AnyMessage]:
-    """Matching messages to sort, at most `most`. Those behind a share of `page_bytes` have the payload None."""
+    """Matching messages to sort, at most `most`. After a share of `page_bytes`, their payload is None."""
     matches, left = list[wire.AnyMessage](), request.broker.settings.page_bytes // len(STATES)
 
     def with_payloads() -> bool:
@@ -215,7 +217,7 @@ async def _show(request: BrokerRequest, rows: Sequence[wire.AnyMessage]) -> list
 
 
 async def _read_again(store: AsyncStore, row: wire.AnyMessage) -> wire.AnyMessage | None:
-    """None: the message has changed its type meanwhile."""
+    """Read a message again, with its payload. None: it is gone, or its queue type has changed."""
     with suppress(UnknownQueue):
         if isinstance(row, DeadLetter):
             version = DeadFilter(versions=(row.version,))

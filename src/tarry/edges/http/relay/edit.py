@@ -1,4 +1,4 @@
-"""Relay's routes that change messages by hand (edit, delete, move, clear, import), and for queues, health and counts."""
+"""Relay's routes that change messages manually (edit, delete, move, clear, import), and for queues, health and counts."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -35,7 +35,7 @@ _ADMIN_BODY = access(Action.ADMIN, Scope.BODY)
 _READ = access(Action.READ)
 _LISTED = access(Action.READ, Scope.LISTED)
 IMPORT_LIMIT = 10_000
-"""Messages of one import, which is stored as a whole."""
+"""Messages per import, which is stored completely or not at all."""
 
 
 @router.put("/queue/message/{id}", openapi_extra=_MESSAGE)
@@ -84,7 +84,7 @@ async def delete_batch(request: BrokerRequest, body: wire.DeleteBatch, queueType
 
 @router.post("/queue/move", openapi_extra=_ADMIN_BODY)
 async def move(request: BrokerRequest, body: wire.Move) -> Response:
-    """Move messages out of `fromQueue`. A message that is elsewhere by now is not moved and not counted."""
+    """Move messages out of `fromQueue`. A message that is no longer there is not moved and not counted."""
     change = _MOVES.get((body.fromQueue, body.toQueue))
     if change is None:
         detail = f"messages cannot be moved from {body.fromQueue} to {body.toQueue}"
@@ -222,7 +222,7 @@ async def purge_queue(request: BrokerRequest, queue: str, body: wire.Purge | Non
 
 
 async def _purge_type(request: BrokerRequest, queue: str, queue_type: str) -> int:
-    """Delete the messages of one type. A message that is leased meanwhile stays; a key that ends meanwhile stops it."""
+    """Delete the messages of one type. A message leased in the meantime stays. Stops if the key expires."""
     await request.broker.authenticator.require_valid(request.caller)
     if queue_type == "dead":
         return await request.run(request.store.dead_letters.discard(queue))
@@ -278,14 +278,17 @@ async def _leased(request: BrokerRequest, id: MessageId) -> StoredMessage[bytes]
 
 
 async def _redrive(request: BrokerRequest, id: MessageId, queue_type: str, reason: str | None) -> bool:
-    """Offer the newest dead letter of this key again, with all its attempts. Older ones stay dead."""
+    """Redrive the newest dead letter of this key, from the first attempt. Older ones stay dead."""
     newest = (await _dead_versions(request, id))[:1]
     return bool(newest and await request.run(request.store.dead_letters.redrive(id.queue, versions=newest, limit=1)))
 
 
 async def _requeue(request: BrokerRequest, id: MessageId, queue_type: str, reason: str | None) -> bool:
-    """End the worker's lease; the attempt does not count. An edit that changes nothing would keep the lease, so the message
-    becomes due one microsecond earlier, which hardly changes its position in the queue."""
+    """Void the worker's lease without counting the attempt.
+
+    An edit that changes nothing would keep the lease. The message therefore becomes due one microsecond earlier, which
+    hardly changes its position in the queue.
+    """
     message = await _leased(request, id)
     if message is None:
         return False

@@ -1,4 +1,4 @@
-"""The journal as Relay's routes read it: events newest first, and finished messages made of them."""
+"""Journal reads for Relay's routes: events newest first, and finished messages built from them."""
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ from tarry.edges.http.routing import BrokerRequest
 
 OFFERS = (EventKind.OFFERED, EventKind.UPDATED, EventKind.EDITED)
 _PAGES = 20
-"""Pages of the journal that one request reads."""
+"""Journal pages that one request reads."""
 
 
 async def journal_pages(
@@ -29,8 +29,10 @@ async def journal_pages(
 async def finished_messages(
     request: BrokerRequest, selection: AnalyticsQuery, query: wire.BrowseQuery, most: int
 ) -> list[dict[str, Any]]:
-    """Acked messages that match, the last one first: `most`, or what the first pages of the journal have. Type and payload
-    are those of the offer, if its event was among these pages and has them."""
+    """Matching acked messages, newest first, at most `most` and from the newest pages of the journal.
+
+    Type and payload come from the offer event, if these pages contain it.
+    """
     acked, offers = list[Event](), dict[int | None, Event]()
     async for events in journal_pages(request, selection, (EventKind.ACKED, *OFFERS)):
         for event in events:

@@ -1,4 +1,4 @@
-"""Relay's routes for producers and workers, on the operations of /v1: a client of Relay only changes its URL.
+"""Relay's routes for producers and workers, on the operations of /v1: a Relay client only changes its URL.
 
 Defects of Relay are not reproduced (docs/howto/move-from-relay.md).
 """
@@ -150,7 +150,7 @@ async def enqueue_all(
     show: Callable[[list[str]], Mapping[str, Any]],
     status: int = 200,
 ) -> Response:
-    """Offer messages of any queues together. `show` gets their ids in the given order."""
+    """Offer messages to any number of queues. `show` gets their ids in the given order."""
     by_queue: dict[str, list[Draft]] = defaultdict(list)
     ids: list[str] = []
     async for message in in_time_slices(messages):
@@ -186,7 +186,7 @@ async def _poll(request: BrokerRequest, query: wire.DequeueQuery, most: int, sho
     )
 
     async def show_all(queue: str, deliveries: Deliveries) -> Mapping[str, Any]:
-        """With what a poll of Tarry does not read, since workers rarely need it."""
+        """Deliveries with the fields that Tarry's poll does not read because workers rarely need them."""
         read = request.store.messages.read
         stored = [await request.run(read(queue, delivery.key)) for delivery in deliveries]
         return show([wire.delivery(queue, *each, query.consumerId) for each in zip(deliveries, stored, strict=True)])
@@ -195,7 +195,7 @@ async def _poll(request: BrokerRequest, query: wire.DequeueQuery, most: int, sho
 
 
 async def _failure(request: BrokerRequest, id: str, lease_id: LeaseId, error: str | None) -> Failure:
-    """Relay orders by creation, so a failed message keeps its place: it is due when it was."""
+    """A failure that keeps the due time: Relay orders by creation, so a failed message keeps its place."""
     message = MessageId.parse(id)
     with suppress(UnknownQueue):
         if message is not None and request.caller.allows(Action.CONSUME, message.queue):
@@ -215,7 +215,7 @@ def _lease_id(item: wire.Ack) -> LeaseId:
 
 
 def _results(items: Sequence[wire.Ack], outcomes: Sequence[Settled]) -> tuple[list[str], list[dict[str, str]]]:
-    """The ids that are settled, and the others with their problems."""
+    """The settled ids, and the failed ids with their problems."""
     succeeded: list[str] = []
     failed: list[dict[str, str]] = []
     for item, outcome in zip(items, outcomes, strict=True):

@@ -1,6 +1,6 @@
 """JSON of Relay's routes, with Relay's names: instants in whole seconds since 1970, the end of a lease in ISO 8601.
 
-Unknown fields of a request are ignored, as Relay does.
+Unknown request fields are ignored, as in Relay.
 """
 
 from datetime import datetime, timedelta
@@ -41,7 +41,7 @@ def _seconds(value: object) -> timedelta | None:
 
 
 def _token(value: object) -> UUID:
-    """Any text is accepted: one that is no token of ours is treated like the token of a lost lease."""
+    """Any text is accepted: an invalid token is treated like the token of a lost lease."""
     if not isinstance(value, str):
         raise ValueError("send the lock_token that came with the message")
     try:
@@ -56,7 +56,7 @@ def _whole(value: object) -> object:
 
 
 def _id(value: Any) -> Any:
-    """Of a message as it was listed, or the id itself."""
+    """The id of a listed message, or the id itself."""
     return cast("dict[str, Any]", value).get("id") if isinstance(value, dict) else value
 
 
@@ -195,7 +195,7 @@ class RelayQuery(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _without_empty(cls, given: Any) -> Any:
-        """A parameter without a value, as forms send them, was not given."""
+        """Drop parameters without a value, which forms send for empty fields."""
         return {name: value for name, value in cast("dict[str, Any]", given).items() if value != ""}
 
 
@@ -233,12 +233,12 @@ class AnomalyQuery(LogQuery):
 
 
 class ExportQuery(RelayQuery):
-    """Filters of a list or an export. Unknown parameters are refused: one that is ignored would show too much."""
+    """Filters of a list or an export. Unknown parameters are refused: an ignored filter would show too much."""
 
     model_config = ConfigDict(extra="forbid")
 
     queueName: QueueName | None = None  # noqa: N815
-    filterType: Annotated[str | None, Field(max_length=2_000, description="A list with commas.")] = None  # noqa: N815
+    filterType: Annotated[str | None, Field(max_length=2_000, description="A comma-separated list.")] = None  # noqa: N815
     filterPriority: Annotated[int | None, Field(ge=0, le=9)] = None  # noqa: N815
     filterAttempts: Annotated[int | None, Field(ge=0, le=2**31)] = None  # noqa: N815
     startDate: Instant | None = None  # noqa: N815
@@ -276,7 +276,7 @@ class BrowseQuery(ExportQuery):
     limit: Annotated[int, Field(ge=1, le=1_000)] = 100
 
     def admits_finished(self, message: dict[str, Any]) -> bool:
-        """Of a message as `finished` shows it, whose payload may be unknown."""
+        """`admits` for a message from `finished`, whose payload may be unknown."""
         text = f"{message['id']} {message['payload']}".lower()
         return (
             (not self._types or message["type"] in self._types)
@@ -313,7 +313,7 @@ _ACTIONS = {
     EventKind.QUEUE_DELETED: "delete_queue",
     EventKind.QUEUE_PURGED: "purge_queue",
 }
-"""Relay's names of actions. Other kinds of events keep their own names."""
+"""Relay's action names. Other event kinds keep their own names."""
 _SETTLED = frozenset({EventKind.ACKED, EventKind.NACKED, EventKind.RELEASED, EventKind.EXPIRED, EventKind.BURIED})
 
 
@@ -334,7 +334,7 @@ def not_found(status: int = 404) -> Problem:
 def delivery(
     queue: str, delivery: AsyncDelivery[Content], stored: StoredMessage[Any] | None, consumer: str | None
 ) -> dict[str, Any]:
-    """`stored`: the message as it is now; None if it was dropped meanwhile."""
+    """`stored`: the message as it is now, or None if it was dropped."""
     return {
         "id": str(MessageId(queue, delivery.key)),
         "queue_name": queue,
@@ -389,11 +389,11 @@ def message(row: AnyMessage, *, with_payload: bool = True) -> dict[str, Any]:
 
 
 _DEATHS = {"exhausted": "Timeout after max attempts", "buried": "Moved to dead letters"}
-"""The error of a dead letter that has none: a nack without one, or a lease that ended."""
+"""The error shown for a dead letter without one, after a nack without an error or an expired lease."""
 
 
 def finished(event: Event, offered: Event | None) -> dict[str, Any]:
-    """A finished message, as far as the journal has it: its ack, and its offer."""
+    """A finished message, built from its ack and, if the journal still has it, its offer."""
     detail = (None if offered is None else offered.detail) or {}
     data = None if offered is None else offered.payload
     content = {"payload": None} if data is None else _payload(Content(data, detail.get("content_type")))
@@ -422,7 +422,7 @@ def action(kind: EventKind) -> str:
 
 
 def event(event: Event, type: str | None = None) -> dict[str, Any]:
-    """Relay has 37 fields, most of them always null; these have a meaning here. `type`: if the event has none."""
+    """The fields that have a meaning here; Relay has 37, most of them always null. `type`: used if the event has none."""
     detail = event.detail or {}
     return {
         "log_id": str(event.id),

@@ -1,4 +1,4 @@
-"""Results of the pipeline: minutes of queues, hours of consumers, forecasts, anomalies."""
+"""Pipeline results: queue metrics per minute, consumer metrics per hour, forecasts, anomalies."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -23,7 +23,7 @@ _LISTED = needs(Action.READ, Scope.LISTED)
 _EPOCH = datetime.min.replace(tzinfo=UTC)
 
 Number = Annotated[int, Path(ge=1, le=2**63 - 1)]
-Name = Annotated[QueueName | None, Query(description="Of this queue; else of all that may be read.")]
+Name = Annotated[QueueName | None, Query(description="Only this queue; by default all that the key may read.")]
 
 
 async def which(
@@ -38,7 +38,7 @@ async def which(
 
 
 def analytics_query(request: BrokerRequest, queue: str | None, **options: Any) -> AnalyticsQuery:
-    """A query of this queue, or of all that the caller may read."""
+    """A query for this queue, or for all queues that the caller may read."""
     if queue is not None:
         request.caller.require(Action.READ, queue)
     patterns = None if request.caller.key is None else request.caller.key.queues
@@ -50,7 +50,7 @@ Which = Annotated[AnalyticsQuery, Depends(which)]
 
 @router.get("/metrics/minutes", response_model=wire.Minutes, **_LISTED)
 async def metric_minutes(request: BrokerRequest, query: Which) -> Response:
-    """Metrics of each queue per minute, the newest first. Without `since`: the last day."""
+    """Metrics of each queue per minute, newest first. Without `since`: the last day."""
     query = await _since_default(request, query, timedelta(days=1))
     page = await request.run(request.store.analytics.minutes(query))
     return respond(wire.Minutes.of_core(page, minutes=page.rows))
@@ -58,14 +58,14 @@ async def metric_minutes(request: BrokerRequest, query: Which) -> Response:
 
 @router.get("/metrics/forecasts", response_model=wire.Forecasts, **_LISTED)
 async def forecasts(request: BrokerRequest, queue: Name = None) -> Response:
-    """The forecast of each queue for the next days; the queue that falls behind first comes first."""
+    """The forecast of each queue for the next days, ordered by when the queue falls behind."""
     page = await request.run(request.store.analytics.forecasts(analytics_query(request, queue)))
     return respond(wire.Forecasts.of_core(page, forecasts=page.rows))
 
 
 @router.get("/consumers", response_model=wire.Consumers, **_LISTED)
 async def consumers(request: BrokerRequest, query: Which) -> Response:
-    """Metrics of each consumer per hour, the newest first. Without `since`: the last week."""
+    """Metrics of each consumer per hour, newest first. Without `since`: the last week."""
     query = await _since_default(request, query, timedelta(days=7))
     page = await request.run(request.store.analytics.hours(query))
     return respond(wire.Consumers.of_core(page, consumers=page.rows))
@@ -79,7 +79,7 @@ async def anomalies(
     severity: Severity | None = None,
     acknowledged: bool | None = None,  # noqa: FBT001 - of the query
 ) -> Response:
-    """Anomalies, the latest first. Without `since`: in the last thirty days."""
+    """Anomalies, newest first. Without `since`: the last thirty days."""
     query, named = await _since_default(request, query, timedelta(days=30)), storable(detector, "detector")
     anomalies = request.store.analytics.anomalies(query, detector=named, severity=severity, acknowledged=acknowledged)
     page = await request.run(anomalies)
@@ -92,12 +92,12 @@ async def anomalies(
 async def acknowledge(
     request: BrokerRequest, anomaly_id: Number, body: Sent[wire.AckRequest | None] = None
 ) -> Response:
-    """Mark an anomaly as seen. It stays, and is not raised again; the first acknowledgement is kept."""
+    """Mark an anomaly as seen. It stays in the list and is not raised again. The first acknowledgement is kept."""
     analytics, caller = request.store.analytics, request.caller
     anomaly = await request.run(analytics.anomaly(anomaly_id))
     # An anomaly of a queue outside the key's scope is treated as missing.
     if anomaly is None or not caller.allows(Action.ADMIN, anomaly.queue):
-        raise Problem(404, "unknown_anomaly", "there is no anomaly of this id", hint="see: GET /v1/anomalies")
+        raise Problem(404, "unknown_anomaly", "there is no anomaly with this id", hint="see: GET /v1/anomalies")
     note = storable(None if body is None else body.note, "note")
     name = caller.id if caller.key is None else caller.key.name
     is_false = body is not None and body.is_false_positive
@@ -108,7 +108,7 @@ async def acknowledge(
 
 @router.post("/mutes", status_code=201, response_model=value_model(Mute, "Mute"), **needs(Action.ADMIN, Scope.BODY))
 async def mute(request: BrokerRequest, body: Sent[wire.MuteRequest]) -> Response:
-    """Suppress anomalies of this detector, of this queue, or of both, from the next run on."""
+    """Suppress anomalies of a detector, of a queue, or of a detector on a queue, from the next run on."""
     request.caller.require(Action.ADMIN, body.queue)
     if body.detector is None and body.queue is None:
         raise Problem(422, "invalid", "give a detector, a queue or both")
@@ -120,7 +120,7 @@ async def mute(request: BrokerRequest, body: Sent[wire.MuteRequest]) -> Response
 
 @router.get("/mutes", response_model=wire.Mutes, **_LISTED)
 async def mutes(request: BrokerRequest) -> Response:
-    """Mutes in force, the latest first: for the queues of this key, and for all queues."""
+    """Active mutes, newest first: for the queues that this key may read, and for all queues."""
     rows = await request.run(request.store.analytics.mutes())
     visible = [mute for mute in rows if mute.queue is None or request.caller.allows(Action.READ, mute.queue)]
     return respond(wire.Mutes(mutes=data_of(visible)))
@@ -128,12 +128,12 @@ async def mutes(request: BrokerRequest) -> Response:
 
 @router.delete("/mutes/{mute_id}", response_model=wire.Unmuted, **needs(Action.ADMIN, Scope.LISTED, conflicts=False))
 async def unmute(request: BrokerRequest, mute_id: Number) -> Response:
-    """End a mute. The next run raises anomalies again."""
+    """Remove a mute. The next run raises anomalies again."""
     analytics, caller = request.store.analytics, request.caller
     muted = next((row for row in await request.run(analytics.mutes()) if row.id == mute_id), None)
     is_allowed = muted is not None and caller.allows(Action.ADMIN, muted.queue)
     if not is_allowed or not await request.run(analytics.unmute(mute_id)):
-        raise Problem(404, "unknown_mute", "there is no mute of this id", hint="see: GET /v1/mutes")
+        raise Problem(404, "unknown_mute", "there is no mute with this id", hint="see: GET /v1/mutes")
     return respond(wire.Unmuted(id=mute_id, unmuted=True))
 
 

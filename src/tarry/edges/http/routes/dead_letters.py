@@ -61,7 +61,7 @@ async def list_dead(
     limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
     after: After = None,
 ) -> Response:
-    """The newest first. A page ends early when its payloads reach 8 MiB."""
+    """Dead letters, newest first. A page ends early when its payloads reach 8 MiB."""
     letters, last = await bounded(
         *dead_letters(request.store, queue, where),
         start=None if after is None else DeadPosition(*parse_position(after)),
@@ -76,7 +76,7 @@ async def list_dead(
 async def dead_groups(
     request: BrokerRequest, queue: str, limit: Limit = 100, count_to: Annotated[int, Query(ge=1, le=1_000_000)] = 10_000
 ) -> Response:
-    """Groups by error, the most recent first. The `fingerprint` of a group selects it in other requests."""
+    """Dead letters grouped by error, most recent group first. Other requests select a group by its `fingerprint`."""
     groups = await request.run(request.store.dead_letters.groups(queue, limit=limit, cap=count_to))
     return respond(wire.DeadGroups(groups=data_of(groups)))
 
@@ -90,7 +90,7 @@ async def count_dead(request: BrokerRequest, queue: str, where: Which, count_to:
 
 @router.post("/queues/{queue}/dead:redrive", response_model=wire.Redriven, **_ADMIN_IDEMPOTENT)
 async def redrive(request: BrokerRequest, queue: str, body: Sent[wire.RedriveRequest | None] = None) -> Response:
-    """Redrive a few at once, from the first attempt: the given versions, or the oldest. One whose key is live stays dead."""
+    """Redrive the given versions, or the oldest, in one call, from the first attempt. One whose key is live stays dead."""
     options = body or wire.RedriveRequest()
     operation = request.store.dead_letters.redrive(queue, versions=options.versions, limit=options.limit)
     return await run_idempotent(request, partial(request.run, operation), lambda moved: wire.Redriven(redriven=moved))
@@ -100,7 +100,7 @@ async def redrive(request: BrokerRequest, queue: str, body: Sent[wire.RedriveReq
 async def start_redrive(
     request: BrokerRequest, queue: str, body: Sent[wire.StartRedriveRequest | None] = None
 ) -> Response:
-    """Redrive them by a job that a sweeper advances: at a rate, canaries first. See /v1/redrives/{job}."""
+    """Start a redrive job, which a sweeper advances: at a given rate, canaries first. See /v1/redrives/{job}."""
     options = body or wire.StartRedriveRequest()
     started_by = limits.check_consumer(options.started_by) or request.caller.id
     if options.target is not None:
@@ -111,7 +111,7 @@ async def start_redrive(
 
 @router.delete("/queues/{queue}/dead", response_model=wire.Discarded, **needs(Action.ADMIN))
 async def discard_dead(request: BrokerRequest, queue: str, where: Which) -> Response:
-    """Discard dead letters: those that the query selects, or all of the queue. It cannot be undone."""
+    """Discard the dead letters that the query selects, or all of the queue. This cannot be undone."""
     discarded = await request.run(request.store.dead_letters.discard(queue, where=where))
     return respond(wire.Discarded(discarded=discarded))
 
@@ -120,7 +120,7 @@ async def discard_dead(request: BrokerRequest, queue: str, where: Which) -> Resp
 async def list_redrives(
     request: BrokerRequest, queue: Annotated[str | None, Query(max_length=100)] = None, limit: Limit = 100
 ) -> Response:
-    """The newest first, of the queues that this key may read."""
+    """Redrive jobs of the queues that this key may read, newest first."""
     caller, name, store = request.caller, storable(queue, "queue"), request.store
     if name is not None:
         caller.require(Action.READ, name)
@@ -131,7 +131,7 @@ async def list_redrives(
 
 @redrives.get("/redrives/{job}", response_model=wire.Redrive, **needs(Action.READ, Scope.REDRIVE))
 async def show_redrive(request: BrokerRequest, job: Job) -> Response:
-    """The job and its progress."""
+    """A redrive job and its progress."""
     return respond(wire.Redrive.of(request.scope["tarry.redrive"]))
 
 
@@ -150,14 +150,16 @@ def _add_route(verb: str, state: RedriveState, description: str) -> None:
     _post(verb)(turn)
 
 
-_add_route("pause", RedriveState.PAUSED, "Pause it. A repeated request changes nothing.")
-_add_route("resume", RedriveState.RUNNING, "Continue; also with the rest of a job whose canaries died again.")
-_add_route("cancel", RedriveState.CANCELLED, "Cancel it. Messages that were redriven stay live, the others stay dead.")
+_add_route("pause", RedriveState.PAUSED, "Pause the job. A repeated request changes nothing.")
+_add_route(
+    "resume", RedriveState.RUNNING, "Resume the job, including one that stopped because its canaries died again."
+)
+_add_route("cancel", RedriveState.CANCELLED, "Cancel the job. Redriven messages stay live, the others stay dead.")
 
 
 @_post("advance", **{"204": {"description": "No step is due"}})
 async def advance(request: BrokerRequest, job: Job) -> Response:
-    """Make one step, if one is due: for installations without a sweeper."""
+    """Run one step of the job, if one is due: for installations without a sweeper."""
     advanced = await request.run(request.store.dead_letters.advance_redrive(job))
     return Response(status_code=204) if advanced is None else respond(wire.Redrive.of(advanced))
 

@@ -1,6 +1,6 @@
-"""Live events: the journal as it grows; and sessions for them.
+"""Live events from the journal, and browser sessions for them.
 
-An EventSource in a browser cannot send a header, and a key must not be in a URL.
+A session is needed because a browser's EventSource cannot send a header, and a key must not be in a URL.
 """
 
 from collections.abc import Callable
@@ -44,15 +44,18 @@ _STREAM: dict[int | str, dict[str, Any]] = {
 async def events(
     request: BrokerRequest,
     queue: Annotated[
-        list[QueueName] | None, Query(max_length=100, description="Of these; else of all that may be read.")
+        list[QueueName] | None,
+        Query(max_length=100, description="Only these queues; by default all that the key may read."),
     ] = None,
-    kind: Annotated[list[EventKind] | None, Query(max_length=100, description="Of these kinds; else of all.")] = None,
+    kind: Annotated[
+        list[EventKind] | None, Query(max_length=100, description="Only these kinds; by default all.")
+    ] = None,
     after: Annotated[
         str | None, Query(max_length=20_000, description="An `id` to continue from; `Last-Event-ID` takes precedence.")
     ] = None,
 ) -> Response:
-    """Every event of the journal from now on, or from `Last-Event-ID` on; without payloads. An event named `gap`
-    means that some are missing, and has the reason."""
+    """Every journal event from now on, or after `Last-Event-ID`, without payloads. An event named `gap` means that some
+    events are missing, and has the reason."""
     for name in queue or ():
         request.caller.require(Action.READ, name)
     last = request.headers.get("last-event-id") or after
@@ -60,7 +63,7 @@ async def events(
 
 
 def event_filter(caller: Caller, queues: list[str] | None, kinds: list[EventKind] | None) -> Callable[[Event], bool]:
-    """Called for every event of every stream, so it checks as little as possible."""
+    """A filter that is called for every event of every stream, and therefore checks as little as possible."""
     names, of_kinds = frozenset(queues or ()), frozenset(kinds or EventKind)
     if names:
         return lambda event: event.queue in names and event.kind in of_kinds
@@ -72,7 +75,7 @@ def event_filter(caller: Caller, queues: list[str] | None, kinds: list[EventKind
 
 @router.post("/session", response_model=keys.Session, **needs(Action.READ, Scope.LISTED))
 async def sign_in(request: BrokerRequest) -> Response:
-    """A cookie for pages of this site, good for live events and for nothing else; it ends with the key, or after 12 hours."""
+    """Set a cookie for pages of this site that is valid only for live events. It expires with the key, or after 12 hours."""
     key = request.caller.key
     if key is None:
         return respond(keys.Session(until=None))  # a broker without keys needs no session
@@ -93,7 +96,7 @@ async def sign_out(request: BrokerRequest) -> Response:
 
 
 def _cookie(request: BrokerRequest) -> dict[str, Any]:
-    """Not for scripts, not for other sites, and beyond this machine not without TLS."""
+    """Cookie attributes: hidden from scripts and other sites, and beyond this machine only over TLS."""
     host = hostname(request.headers.get("host", ""))
     path = f"{request.scope.get('root_path', '').rstrip('/')}/"
     return {"path": path, "secure": not is_loopback(host), "httponly": True, "samesite": "strict"}

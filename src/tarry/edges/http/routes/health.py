@@ -14,7 +14,7 @@ CACHED_FOR_S = 1.0
 
 
 def readiness(store: AsyncStore) -> SharedResult[bool]:
-    """Whether the database responds. No key is needed, so requests share one statement, and its result for a second."""
+    """Whether the database responds. No key is needed, so requests share one statement and its result for a second."""
 
     async def check() -> bool:
         try:
@@ -55,12 +55,12 @@ async def readyz(request: BrokerRequest) -> Response:
 
 @router.get("/metrics", response_class=PrometheusText, **needs(Action.READ, Scope.LISTED))
 async def metrics(request: BrokerRequest) -> Response:
-    """For Prometheus: the broker's own figures, and messages by state of the queues that this key may read."""
+    """Prometheus metrics: of the broker, and messages by state of the queues that this key may read."""
     readable = await request.broker.queues_of(request.caller)
     return PrometheusText(await request.broker.meter.text(request.broker, [info.name for info in readable]))
 
 
 @router.get("/v1/now", response_model=wire.Now, **needs(Action.READ, Scope.LISTED))
 async def now(request: BrokerRequest) -> Response:
-    """The database's clock, by which everything is due."""
+    """The database clock, which decides when messages are due."""
     return respond(wire.Now(now=wire.data_of(await request.broker.now())))

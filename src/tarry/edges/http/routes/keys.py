@@ -23,7 +23,7 @@ _READ = needs(Action.ADMIN, Scope.ALL, conflicts=False)
 
 @router.post("/keys", status_code=201, response_model=wire.IssuedKey, **_ADMIN)
 async def create_key(request: BrokerRequest, body: Sent[wire.KeyRequest]) -> Response:
-    """Create a key with at most the rights and the lifetime of the key that creates it. Its text is shown this once."""
+    """Create a key with at most the rights and the lifetime of the calling key. Its text is shown only once."""
     broker, caller = request.broker, request.caller
     for action in body.actions:
         if not caller.may(Action(action)):
@@ -41,24 +41,24 @@ async def create_key(request: BrokerRequest, body: Sent[wire.KeyRequest]) -> Res
 
 @router.get("/keys", response_model=wire.Keys, **_READ)
 async def list_keys(request: BrokerRequest) -> Response:
-    """All keys, revoked ones too; never their text."""
+    """All keys, including revoked ones, without their text."""
     return respond(wire.Keys(keys=[wire.Key.of(key) for key in await request.broker.app.keys.list()]))
 
 
 @router.delete("/keys/{key_id}", response_model=wire.Key, **_ADMIN)
 async def revoke_key(request: BrokerRequest, key_id: str) -> Response:
-    """Revoke a key: rejected at once by this broker, and within two seconds by any other. Its waiting polls get nothing."""
+    """Revoke a key. This broker rejects it immediately, any other within two seconds. Its waiting polls get nothing."""
     revoked = await request.broker.app.keys.revoke(key_id) if key_id.isalnum() else None
     if revoked is None:
-        raise Problem(404, "unknown_key", "there is no key of this id", hint="see: GET /v1/keys")
+        raise Problem(404, "unknown_key", "there is no key with this id", hint="see: GET /v1/keys")
     request.broker.authenticator.forget()
     return respond(wire.Key.of(revoked))
 
 
 @router.get("/audit", response_model=wire.Audit, **_READ)
 async def audit(request: BrokerRequest, limit: Limit = 100, before: Before = None) -> Response:
-    """Changes by administrators and rejected requests, the newest first; a page ends early at 8 MiB. A row without a status
-    got no response."""
+    """Admin changes and rejected requests, newest first. A page ends early at 8 MiB. A row without a status got no
+    response."""
 
     async def read(before: int | None, n: int) -> list[dict[str, Any]]:
         return data_of(await request.run(request.store.security.audits(limit=n, before=before)))

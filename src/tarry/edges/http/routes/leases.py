@@ -43,14 +43,14 @@ async def poll(request: BrokerRequest, queue: str, body: Sent[wire.PollRequest |
 
 @router.post("/messages/{id}/ack", response_model=wire.Settlement, **_SINGLE)
 async def ack(request: BrokerRequest, id: str, body: Sent[wire.SettleRequest]) -> Response:
-    """Finished: the message is gone."""
+    """Finish a message: it is deleted."""
     queue, lease_id = _leased(request, body)
     return _settled(await queue.leases.ack([lease_id]))
 
 
 @router.post("/messages/{id}/nack", response_model=wire.Settlement, **_SINGLE)
 async def nack(request: BrokerRequest, id: str, body: Sent[wire.NackRequest]) -> Response:
-    """Failed: tried again later, or dead when its attempts are used up."""
+    """Report a failure: the message is retried later, or becomes a dead letter when its attempts are used up."""
     queue, lease_id = _leased(request, body)
     failure = Failure(lease_id, body.error, body.after)
     return _settled(await queue.leases.nack([failure], retry=body.retry and body.retry.core()))
@@ -58,7 +58,7 @@ async def nack(request: BrokerRequest, id: str, body: Sent[wire.NackRequest]) ->
 
 @router.post("/messages/{id}/touch", response_model=wire.Touched, **_SINGLE)
 async def touch(request: BrokerRequest, id: str, body: Sent[wire.TouchRequest]) -> Response:
-    """Extend the lease, from now. Rejected after it has expired."""
+    """Extend the lease, counted from now. Rejected after it has expired."""
     queue, lease_id = _leased(request, body)
     response = _settled(await queue.leases.touch([lease_id], body.lease_for))
     message = await queue.read(lease_id.key)
@@ -69,27 +69,27 @@ async def touch(request: BrokerRequest, id: str, body: Sent[wire.TouchRequest]) 
 
 @router.post("/messages/{id}/release", response_model=wire.Settlement, **_SINGLE)
 async def release(request: BrokerRequest, id: str, body: Sent[wire.ReleaseRequest]) -> Response:
-    """Return it: deliverable at once or later, and the attempt does not count."""
+    """Give a message back: deliverable immediately or later. The attempt does not count."""
     queue, lease_id = _leased(request, body)
     return _settled(await queue.leases.release([lease_id], at=body.at, after=body.after))
 
 
 @router.post("/messages/{id}/bury", response_model=wire.Settlement, **_SINGLE)
 async def bury(request: BrokerRequest, id: str, body: Sent[wire.BuryRequest]) -> Response:
-    """Make it a dead letter, whatever attempts are left."""
+    """Make a message a dead letter, even if attempts are left."""
     queue, lease_id = _leased(request, body)
     return _settled(await queue.leases.bury([lease_id], body.error, reason=body.reason))
 
 
 @router.post("/messages:ack", response_model=wire.SettledBatch, **_MANY)
 async def ack_batch(request: BrokerRequest, body: Sent[wire.SettleBatch]) -> Response:
-    """`ack` for many, of any queues, each with its own outcome."""
+    """`ack` for many messages of any queues, each with its own outcome."""
     return await _settle_each(request, body, AsyncLeases.ack)
 
 
 @router.post("/messages:nack", response_model=wire.SettledBatch, **_MANY)
 async def nack_batch(request: BrokerRequest, body: Sent[wire.NackBatch]) -> Response:
-    """`nack` for many."""
+    """`nack` for many messages."""
     retry = body.retry and body.retry.core()
     failures = [(nack.id, Failure(nack.core(), nack.error, nack.after, nack.at)) for nack in body.messages]
     return _outcomes(
@@ -100,13 +100,13 @@ async def nack_batch(request: BrokerRequest, body: Sent[wire.NackBatch]) -> Resp
 
 @router.post("/messages:touch", response_model=wire.SettledBatch, **_MANY)
 async def touch_batch(request: BrokerRequest, body: Sent[wire.TouchBatch]) -> Response:
-    """`touch` for many."""
+    """`touch` for many messages."""
     return await _settle_each(request, body, lambda leases, lease_ids: leases.touch(lease_ids, body.lease_for))
 
 
 @router.post("/messages:release", response_model=wire.SettledBatch, **_MANY)
 async def release_batch(request: BrokerRequest, body: Sent[wire.ReleaseBatch]) -> Response:
-    """`release` for many."""
+    """`release` for many messages."""
     return await _settle_each(
         request, body, lambda leases, lease_ids: leases.release(lease_ids, at=body.at, after=body.after)
     )
@@ -114,7 +114,7 @@ async def release_batch(request: BrokerRequest, body: Sent[wire.ReleaseBatch]) -
 
 @router.post("/messages:bury", response_model=wire.SettledBatch, **_MANY)
 async def bury_batch(request: BrokerRequest, body: Sent[wire.BuryBatch]) -> Response:
-    """`bury` for many."""
+    """`bury` for many messages."""
     return await _settle_each(
         request, body, lambda leases, lease_ids: leases.bury(lease_ids, body.error, reason=body.reason)
     )

@@ -1,4 +1,4 @@
-"""Messages: offer, list, read, edit, drop. A leased message is not edited unless it is forced."""
+"""Messages: offer, list, read, edit, drop. Editing a leased message has to be forced."""
 
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -28,7 +28,9 @@ _EDIT = needs(Action.PRODUCE, Scope.MESSAGE, conflicts=True)
 _UPDATED = {200: {"model": wire.Offered, "description": "The key was live: updated or ignored"}}
 _OFFER = needs(Action.PRODUCE, extra=IDEMPOTENT, conflicts=True, responses=_UPDATED)
 _OFFER_BATCH = needs(Action.PRODUCE, extra=IDEMPOTENT, conflicts=True)
-Version = Annotated[int | None, Query(ge=1, le=2**63 - 1, description="Only if it is still this one.")]
+Version = Annotated[
+    int | None, Query(ge=1, le=2**63 - 1, description="Only if this is still the version of the message.")
+]
 Force = Annotated[bool, Query(description="Also if it is leased: the lease is then lost.")]
 UnlessLeased = Annotated[bool, Query(description="Only if it is not leased; else a lease on it is lost.")]
 
@@ -46,7 +48,7 @@ async def offer(request: BrokerRequest, queue: str, body: Sent[wire.OfferRequest
 
 @router.post("/queues/{queue}/messages:batch", response_model=wire.OfferedBatch, **_OFFER_BATCH)
 async def offer_batch(request: BrokerRequest, queue: str, body: Sent[wire.OfferBatch]) -> Response:
-    """All or nothing, with an outcome for each in the order given."""
+    """Offer many messages, all or none. Returns an outcome for each, in the given order."""
     name = limits.check_queue_name(queue)
     drafts = request.broker.drafter.draft_messages(item.core() for item in body.messages)
     offers = request.store.messages.offer_many(name, drafts)
@@ -70,7 +72,7 @@ async def list_messages(
     limit: Limit = 100,
     after: After = None,
 ) -> Response:
-    """Live messages in due order. Each page looks through 10,000 messages of each priority to find what it shows."""
+    """Live messages in due order. Each page scans up to 10,000 messages of each priority for matches."""
     chosen = None if state is None else State(state)
     filter = Filter(type=storable(type, "type"), priority=priority, key_prefix=storable(key_prefix, "key_prefix"))
     messages, last = await pages.bounded(
@@ -85,7 +87,7 @@ async def list_messages(
 
 @router.get("/messages/{id}", response_model=wire.Message, **_READ)
 async def read(request: BrokerRequest, id: str) -> Response:
-    """One live message. It leases nothing."""
+    """Read one live message without leasing it."""
     return respond(wire.Message.of(await _read(request)))
 
 
@@ -93,7 +95,7 @@ async def read(request: BrokerRequest, id: str) -> Response:
 async def timeline(
     request: BrokerRequest, id: str, limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000, before: Before = None
 ) -> Response:
-    """The events of this key, oldest first, also after its end; as far back as the journal goes.
+    """The events of this key, oldest first, as far back as the journal goes; also after the message is finished.
 
     The first page has the newest events. A page ends early when its payloads reach 8 MiB."""
     queue, key = request.message
@@ -106,7 +108,7 @@ async def timeline(
 
 @router.get("/messages/{id}/why", response_model=wire.Why, **_READ)
 async def why(request: BrokerRequest, id: str) -> Response:
-    """Why it is not delivered yet."""
+    """Why a message is not delivered yet."""
     message = await _read(request)
     info = await request.queues.get(message.queue)
     now, workers = await request.broker.now(), await request.run(request.store.workers.list())
@@ -125,7 +127,7 @@ async def _read(request: BrokerRequest) -> StoredMessage[Any]:
 async def edit(
     request: BrokerRequest, id: str, body: Sent[wire.EditRequest], *, version: Version = None, force: Force = False
 ) -> Response:
-    """Change the given fields of a live message; the others and the number of attempts stay."""
+    """Change the given fields of a live message. Other fields and the number of attempts stay."""
     queue, key = request.message
     outcome = await request.broker.queue(queue).edit(key, version=version, force=force, **body.changes())
     if outcome in (Edited.UPDATED, Edited.IGNORED):

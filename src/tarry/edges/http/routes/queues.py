@@ -22,7 +22,7 @@ _CREATE = needs(Action.ADMIN, Scope.BODY, IDEMPOTENT, responses={200: {"model": 
 
 @router.post("/queues", status_code=201, response_model=wire.Queue, **_CREATE)
 async def create_queue(request: BrokerRequest, body: Sent[wire.QueueRequest]) -> Response:
-    """Create a queue. With `exist_ok`, one that is there is left as it is (200)."""
+    """Create a queue. With `exist_ok`, an existing queue is left unchanged (200)."""
     request.caller.require(Action.ADMIN, body.name)
     settings = QueueSettings(**body.changes())
     if body.exist_ok:
@@ -49,20 +49,20 @@ async def list_queues(
 
 @router.get("/queues/{queue}", response_model=wire.CountedQueue, **needs(Action.READ))
 async def show_queue(request: BrokerRequest, queue: str, count_to: CountTo = 10_000) -> Response:
-    """Settings and counts. Counting stops at `count_to`."""
+    """Settings and counts of a queue. Counting stops at `count_to`."""
     info = await request.queues.get(queue)
     return respond(wire.CountedQueue.of_counted(info, await request.queues.counts(queue, limit=count_to)))
 
 
 @router.patch("/queues/{queue}", response_model=wire.Queue, **_ADMIN)
 async def edit_queue(request: BrokerRequest, queue: str, body: Sent[wire.QueueChanges]) -> Response:
-    """Change the settings named; the others stay."""
+    """Change the given settings. The others stay."""
     return respond(wire.Queue.of(await request.queues.edit(queue, **body.changes())))
 
 
 @router.delete("/queues/{queue}", response_model=wire.Deleted, **_ADMIN)
 async def delete_queue(request: BrokerRequest, queue: str, force: bool = False) -> Response:  # noqa: FBT001, FBT002 - of the query
-    """Refused (409) while it has messages, dead letters included, unless forced."""
+    """Delete a queue. Refused (409) while it has messages, including dead letters, unless forced."""
     await request.queues.delete(queue, force=force)
     return respond(wire.Deleted(queue=queue, deleted=True))
 
@@ -76,13 +76,13 @@ async def pause_queue(request: BrokerRequest, queue: str, body: Sent[wire.Reason
 
 @router.post("/queues/{queue}/resume", response_model=wire.Queue, **_ADMIN)
 async def resume_queue(request: BrokerRequest, queue: str) -> Response:
-    """Deliver again."""
+    """Resume deliveries."""
     return respond(wire.Queue.of(await request.queues.resume(queue)))
 
 
 @router.post("/queues/{queue}/rename", response_model=wire.Queue, **_ADMIN_IDEMPOTENT)
 async def rename_queue(request: BrokerRequest, queue: str, body: Sent[wire.RenameRequest]) -> Response:
-    """Messages and history go with it. The key must be for the new name, too."""
+    """Rename a queue with its messages and history. The key needs the right on the new name too."""
     request.caller.require(Action.ADMIN, body.new_name)
     queues = request.queues
     return await run_idempotent(request, lambda conn: queues.rename(queue, body.new_name, conn=conn), wire.Queue.of)

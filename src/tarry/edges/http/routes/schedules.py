@@ -1,7 +1,7 @@
 """Schedules: install, list, pause, trigger; and for programs that plan schedules themselves: due schedules, and changes.
 
-A program computes a change from what it read; the change is applied if the schedule has not changed since. So any number of
-programs plan without a leader, here as on a database.
+A program computes a change from the revision that it read; the change is applied if the schedule is still at that revision.
+Any number of programs can therefore plan without a leader, here as on a database.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PLANNING = (Action.READ, Action.PRODUCE)
 
 
 async def _shown(request: BrokerRequest, states: Sequence[ScheduleState]) -> list[wire.Schedule]:
-    """In a thread: the next tick of each is computed."""
+    """Wire form, built in a thread: computing the next tick of each schedule takes long."""
     now = await request.broker.now()
     return await request.schedules.offload.run(lambda: [wire.Schedule.of(state, now) for state in states])
 
@@ -52,7 +52,7 @@ async def _respond(request: BrokerRequest, state: ScheduleState, status: int = 2
 
 @router.post("/schedules:due", response_model=wire.Due, **_LISTED)
 async def due(request: BrokerRequest, body: Sent[wire.DueRequest]) -> Response:
-    """Schedules that need a scheduler now, of those that this key may read and produce for, and when the next will."""
+    """Schedules that are due for planning, among those that this key may read and produce for, and when the next is due."""
     now, caller = await request.broker.now(), request.caller
     if all(caller.allows(action, None) for action in _PLANNING):
         states = await request.run(request.store.cron.due(body.owned, limit=body.limit))
@@ -78,7 +78,7 @@ def _may_plan(state: ScheduleState, caller: Caller, owned: Sequence[str]) -> boo
 
 @router.post("/schedules:plan", response_model=wire.Applied, **needs(Action.PRODUCE, Scope.LISTED, IDEMPOTENT))
 async def plan(request: BrokerRequest, body: Sent[wire.PlanRequest]) -> Response:
-    """Plan ticks that are due. It changes no configuration, so the right to produce is enough."""
+    """Plan due ticks. The right to produce is enough because no configuration changes."""
     caller, limit = request.caller, request.store.settings.payload_limit
     states = await _states(request.broker, body.changes)
     mine = {name: state for name, state in states.items() if caller.allows(Action.PRODUCE, state.spec.queue)}
@@ -92,7 +92,7 @@ async def plan(request: BrokerRequest, body: Sent[wire.PlanRequest]) -> Response
 
 @router.post("/schedules:apply_changes", response_model=wire.Applied, **needs(Action.ADMIN, Scope.BODY, IDEMPOTENT))
 async def apply_changes(request: BrokerRequest, body: Sent[wire.ScheduleChangesRequest]) -> Response:
-    """Change schedules, each as of the revision that was read, in one transaction."""
+    """Apply schedule changes in one transaction, each only if its schedule is still at the revision that was read."""
     caller, limit = request.caller, request.store.settings.payload_limit
     for change in body.changes:
         if change.installed is not None:
@@ -103,7 +103,7 @@ async def apply_changes(request: BrokerRequest, body: Sent[wire.ScheduleChangesR
         if state is None or caller.allows(Action.ADMIN, state.spec.queue):
             continue
         if change.installed is not None:
-            caller.require(Action.ADMIN, state.spec.queue)  # as for PUT: that a name is taken cannot be hidden
+            caller.require(Action.ADMIN, state.spec.queue)  # as for PUT: an existing name cannot be hidden
         del states[change.name]
     return await _apply(
         request,
@@ -115,7 +115,7 @@ async def apply_changes(request: BrokerRequest, body: Sent[wire.ScheduleChangesR
 async def _states(broker: Broker, changes: Sequence[wire.ScheduleChangeRequest]) -> dict[str, ScheduleState]:
     names = {change.name for change in changes}
     if len(names) < len(changes):
-        raise InvalidInput("a request has at most one change of each schedule, and one schedule is there twice")
+        raise InvalidInput("a request has at most one change per schedule, and one schedule occurs twice")
     states = await broker.store.run(broker.store.cron.schedules(next(iter(names)) if len(names) == 1 else None))
     return {state.name: state for state in states if state.name in names}
 
@@ -123,8 +123,10 @@ async def _states(broker: Broker, changes: Sequence[wire.ScheduleChangeRequest])
 async def _apply(
     request: BrokerRequest, make: Callable[[], Sequence[ScheduleChange | None]], *, together: bool
 ) -> Response:
-    """Apply changes. None among those that `make` returns is a change of a missing schedule, which is not applied. They are
-    made in a thread: thousands of ticks would block the event loop."""
+    """Apply the changes that `make` returns; None stands for a missing schedule and is not applied.
+
+    `make` runs in a thread: thousands of ticks would block the event loop.
+    """
     made = await request.schedules.offload.run(lambda: wire.check_size(make()))
     present = [change for change in made if change is not None]
 
@@ -143,7 +145,7 @@ async def _apply(
 
 @router.get("/schedules", response_model=wire.Schedules, **_LISTED)
 async def list_schedules(request: BrokerRequest) -> Response:
-    """All whose queue this key may read, by name."""
+    """Schedules whose queue this key may read, by name."""
     states = await request.schedules.list()
     states = [state for state in states if request.caller.allows(Action.READ, state.spec.queue)]
     return respond(wire.Schedules(schedules=await _shown(request, states)))
@@ -151,7 +153,7 @@ async def list_schedules(request: BrokerRequest) -> Response:
 
 @router.get("/schedules/{schedule}:preview", response_model=wire.Fires, **_READ)
 async def preview(request: BrokerRequest, schedule: str, n: Annotated[int, Query(ge=1, le=100)] = 10) -> Response:
-    """The next `n` ticks, from the code that plans them."""
+    """The next `n` ticks, computed by the scheduler's own code."""
     return respond(wire.Fires(fires=data_of(await request.schedules.preview(request.schedule.name, n))))
 
 
@@ -167,7 +169,7 @@ async def explain(request: BrokerRequest, schedule: str, tick: Moment) -> Respon
 async def history(
     request: BrokerRequest, schedule: str, since: Moment | None = None, until: Moment | None = None, limit: Limit = 100
 ) -> Response:
-    """The ledger of its ticks, the newest first. A key that may read all queues also reads that of a deleted schedule."""
+    """The tick ledger, newest first. A key that may read all queues can also read the ledger of a deleted schedule."""
     name = parse_schedule_id(schedule) or ""
     records = await request.schedules.history(name, since=instant(since), until=instant(until), limit=limit)
     return respond(wire.History(ticks=_visible(request, records)))
@@ -175,14 +177,14 @@ async def history(
 
 @router.get("/schedules/{schedule}:waiting", response_model=wire.History, **_LEDGER)
 async def waiting(request: BrokerRequest, schedule: str) -> Response:
-    """The ticks whose messages were not delivered yet, of every configuration, the oldest first."""
+    """Ticks whose messages were not delivered yet, of every configuration, oldest first."""
     records = await request.run(request.store.cron.waiting_ticks(parse_schedule_id(schedule) or ""))
     return respond(wire.History(ticks=_visible(request, records)))
 
 
 def _visible(request: BrokerRequest, records: Sequence[TickRecord]) -> list[TickRecord]:
-    """Entries of the installation that the caller may read: its name may belong to another one by now. Messages in a queue
-    that the caller may not read, from which the schedule was moved, are left out."""
+    """Ledger entries that the caller may read. Entries of an earlier schedule with the same name are left out, and so are
+    the messages in a queue that the caller may not read, from which the schedule was moved."""
     caller, state = request.caller, request.scope.get("tarry.schedule")
     ticks: list[TickRecord] = []
     for record in records:
@@ -195,20 +197,20 @@ def _visible(request: BrokerRequest, records: Sequence[TickRecord]) -> list[Tick
 
 @router.get("/schedules/{schedule}", response_model=wire.Schedule, **_READ)
 async def show_schedule(request: BrokerRequest, schedule: str) -> Response:
-    """One schedule. Its `id` is its name, or, for names with other characters than A-Z a-z 0-9 . _ -, `~` and base64url."""
+    """Show a schedule. Its `id` is its name, or `~` and base64url for names with characters other than A-Z a-z 0-9 . _ -"""
     return await _respond(request, request.schedule)
 
 
 @router.put("/schedules/{schedule}", response_model=wire.Schedule, **_INSTALL)
 async def put_schedule(request: BrokerRequest, schedule: str, body: Sent[wire.ScheduleRequest]) -> Response:
-    """Install it, or another configuration of it: from then on nothing of the old one fires. 201: there was none."""
+    """Install or replace a schedule. Nothing of a replaced configuration fires afterwards. 201: it is new."""
     broker, caller, name = request.broker, request.caller, parse_schedule_id(schedule)
     caller.require(Action.ADMIN, body.queue)
     if name is None:
         raise UnknownSchedule(schedule)
     before = await broker.store.run(broker.store.cron.schedules(name))
     if before:
-        # Names are shared by all keys, like names of queues: that this one is taken cannot be hidden.
+        # Schedule names, like queue names, are shared by all keys: an existing name cannot be hidden.
         caller.require(Action.ADMIN, before[0].spec.queue)
     spec = body.core(name, broker.store.settings.payload_limit)
     state = await broker.in_queues([spec.queue], lambda: broker.app.schedules.put(spec), caller)
@@ -217,7 +219,7 @@ async def put_schedule(request: BrokerRequest, schedule: str, body: Sent[wire.Sc
 
 @router.delete("/schedules/{schedule}", response_model=Deleted, **_ADMIN)
 async def delete_schedule(request: BrokerRequest, schedule: str) -> Response:
-    """Delete it, and its messages that were not delivered yet."""
+    """Delete a schedule and its messages that were not delivered yet."""
     deleted = await request.schedules.delete(request.schedule.name)
     return respond(Deleted(queue=request.schedule.spec.queue, deleted=deleted))
 
@@ -231,7 +233,7 @@ async def pause_schedule(request: BrokerRequest, schedule: str, body: Sent[Reaso
 
 @router.post("/schedules/{schedule}:resume", response_model=wire.Schedule, **_ADMIN)
 async def resume_schedule(request: BrokerRequest, schedule: str) -> Response:
-    """Continue with the next tick; ticks of the pause are skipped."""
+    """Continue with the next tick. Ticks during the pause are skipped."""
     return await _respond(request, await request.schedules.resume(request.schedule.name))
 
 
@@ -243,19 +245,19 @@ async def trigger(request: BrokerRequest, schedule: str) -> Response:
 
 @router.post("/schedules/{schedule}:skip", response_model=wire.Tick, **_ADMIN_IDEMPOTENT)
 async def skip(request: BrokerRequest, schedule: str) -> Response:
-    """Skip the next tick that would fire. Returns it."""
+    """Skip the next tick that would fire. Returns the tick."""
     return await _tick(request, request.schedules.skip)
 
 
 async def _tick(request: BrokerRequest, decide: Callable[..., Awaitable[datetime]]) -> Response:
-    """`decide`: with the name of the schedule and a connection."""
+    """`decide` is called with the schedule name and a connection."""
     name = request.schedule.name
     return await run_idempotent(request, lambda conn: decide(name, conn=conn), lambda tick: wire.Tick(tick=exact(tick)))
 
 
 @router.post("/schedules/{schedule}:backfill", response_model=wire.Ticks, **_ADMIN_IDEMPOTENT)
 async def backfill(request: BrokerRequest, schedule: str, body: Sent[wire.BackfillRequest]) -> Response:
-    """Create the messages of ticks in [since, until) that have none. Returns the ticks."""
+    """Create messages for ticks in [since, until) that have none. Returns the ticks."""
     fill = request.schedules.missing if body.dry_run else request.schedules.backfill
     return await run_idempotent(
         request,

@@ -1,4 +1,4 @@
-"""A queue as a stream of lines, out and in. Each line is an offer; neither way is the whole queue ever in memory."""
+"""Export and import of a queue as a stream of lines. Each line is an offer; the whole queue is never in memory."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -39,8 +39,8 @@ router = APIRouter(prefix="/v1", tags=["export and import"], route_class=AccessR
     **needs(Action.READ, responses={200: {"description": "One offer per line", "content": _LINES}}),
 )
 async def export(request: BrokerRequest, queue: str) -> Response:
-    """All live messages in due order, as JSON lines for an import. Read page by page, not in one snapshot: messages that
-    change meanwhile may be missing or duplicated."""
+    """All live messages in due order, as JSON lines for an import. Pages are not read in one snapshot: messages that change
+    during the export may be missing or duplicated."""
     await request.queues.get(queue)
     return Export(_lines(request, queue), slot_of(request, "exports"), media_type=MEDIA_TYPE)
 
@@ -50,7 +50,7 @@ def slot_of(request: BrokerRequest, kind: str) -> AbstractContextManager[None]:
 
 
 class Export(StreamingResponse):
-    """Holds one of the slots of its caller. An export takes it when it begins, while it can still be refused."""
+    """A response that occupies one of its caller's slots. An export takes it at its start, when it can still be refused."""
 
     def __init__(
         self, lines: AsyncIterator[bytes] | Iterator[bytes], slot: AbstractContextManager[object], **options: Any
@@ -69,8 +69,8 @@ async def _lines(request: BrokerRequest, queue: str) -> AsyncIterator[bytes]:
 
 
 async def while_exporting(request: BrokerRequest, pages: AsyncIterator[P]) -> AsyncIterator[P]:
-    """The pages. An error ends the connection without a proper end of the stream, so that a reader notices that
-    something is missing."""
+    """Yield the pages. An error closes the connection without the end of the stream, so the client detects that pages are
+    missing."""
     async for page in pages:
         if request.broker.stopping.is_set() or not await request.broker.authenticator.still_valid(request.caller):
             raise unauthorized("this API key is no longer valid, or the broker is about to stop")
@@ -83,17 +83,17 @@ async def while_exporting(request: BrokerRequest, pages: AsyncIterator[P]) -> As
     **needs(
         Action.PRODUCE,
         extra={"requestBody": {"required": True, "content": _LINES}},
-        responses={200: {"description": "An outcome per line, then the sums", "content": _LINES}},
+        responses={200: {"description": "An outcome per line, then the totals", "content": _LINES}},
     ),
 )
 async def import_lines(
     request: BrokerRequest,
     queue: str,
-    on_bad: Annotated[OnBad, Query(description="stop: at the first line that is bad.")] = "skip",
+    on_bad: Annotated[OnBad, Query(description="stop: stop at the first invalid line.")] = "skip",
     dry_run: Annotated[bool, Query(description="Only validate the lines.")] = False,  # noqa: FBT002 - of the query
 ) -> Response:
-    """Offer every line, in batches of which each is stored as a whole. The response follows the last line, and has an outcome
-    for each: `refused` lines are invalid, `not_stored` lines were discarded with an invalid line of their batch."""
+    """Offer every line, in batches that are each stored completely or not at all. The response follows the last line, with an
+    outcome for each: `refused` lines are invalid, `not_stored` lines shared a batch with an invalid line."""
     content_type = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if content_type not in _ACCEPTED:
         raise Problem(415, "not_json", "the body must be JSON lines", hint=f"send Content-Type: {MEDIA_TYPE}")
@@ -111,7 +111,7 @@ async def import_lines(
 
 async def _import(request: BrokerRequest, name: str, importing: Importing) -> None:
     splitting = Lines(request.broker.settings.body_limit)
-    # After a stop the rest is read nevertheless: a client that cannot send it may never read the response.
+    # After a stop the rest is still read: a client that cannot send it may never read the response.
     try:
         async for chunk in request.broker.authenticator.while_valid(request.caller, request.stream()):
             async for line in in_time_slices(splitting.split(chunk)):
