@@ -136,7 +136,7 @@ class RedisRole:
                 if not create or not self._context.settings.create_queues:
                     raise UnknownQueue(queue)
                 id, _, is_new = yield from self._create(queue, QueueSettings())
-                if is_new and name == "messages/poll":
+                if is_new and name in ("messages/poll", "messages/poll_one"):
                     warn_of_polled(queue)
             reply = yield ScriptCall(script(name), key_of(id), params, payloads)
             if reply is not None:

@@ -32,19 +32,22 @@ from tarry.core.messages.model import (
 from tarry.core.messages.outcomes import Edited, Outcome, Settled
 from tarry.core.messages.retry import Retry
 from tarry.core.messages.states import State
-from tarry.storage.redis.messages.steps import MessageScan, Offers, whole
+from tarry.storage.redis.messages.steps import MessageScan, Offers, OneAck, OnePoll, whole
 from tarry.storage.redis.operation import (
     Op,
     RedisOperation,
     RedisRole,
     RoleContext,
+    ScriptCall,
     duration,
     instant,
+    key_of,
     micros,
     operation,
     stored_retry,
 )
 from tarry.storage.redis.rows import payload_hash, row_of, split_headers
+from tarry.storage.redis.script import script
 
 P = TypeVar("P")
 
@@ -82,9 +85,14 @@ class RedisMessages(RedisRole):
         raised is the last, so that a bug of it costs one call at most n attempts."""
         leases: builtins.list[Lease[P]] = []
         params = _poll_params(options)
+        is_plain = options.type is None and options.max_attempts is None and not options.lowest_first
         while (missing := min(n - len(leases), _MOST_AT_ONCE)) > 0:
             nonce = os.urandom(16).hex()
-            reply = yield from self._in_queue(queue, "messages/poll", create=True, n=missing, nonce=nonce, **params)
+            if missing == 1 and is_plain:
+                single = OnePoll(queue, nonce, options.lease_for, options.consumer, self._now())
+                reply = yield from self._with_params(queue, "messages/poll_one", single, (), create=True)
+            else:
+                reply = yield from self._in_queue(queue, "messages/poll", create=True, n=missing, nonce=nonce, **params)
             undecodable: builtins.list[tuple[LeaseId, str]] = []
             failures: builtins.list[Failure] = []
             for name, packed, payload in zip(*reply, strict=True):
@@ -107,6 +115,12 @@ class RedisMessages(RedisRole):
 
     @operation
     def ack(self, queue: str, lease_ids: Sequence[LeaseId]) -> Op[builtins.list[Settled]]:
+        ids = (yield from self._ids(queue)) if len(lease_ids) == 1 else None
+        if ids is not None and ids.id is not None and not ids.former:
+            single = OneAck(queue, lease_ids[0], self._now())
+            settled = yield ScriptCall(script("messages/ack_one"), key_of(ids.id), single)
+            if settled is not None:
+                return [_SETTLED[settled.decode()]]
         return (yield from self._settle(queue, "messages/ack", lease_ids))
 
     @operation

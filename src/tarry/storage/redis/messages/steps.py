@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from struct import Struct
 from typing import Any
 
 import msgspec
 
 from tarry.core.errors import QueueFull
-from tarry.core.messages.model import CONFLICT_CODES, Draft, Filter, MessagePosition, StoredMessage
+from tarry.core.messages.model import CONFLICT_CODES, Draft, Filter, LeaseId, MessagePosition, StoredMessage
 from tarry.core.messages.outcomes import Outcome
 from tarry.storage.redis.operation import Op, RedisRole, duration, instant, micros
 from tarry.storage.redis.rows import draft_fields, packed_options, payload_hash, row_of, split_headers
@@ -21,6 +22,7 @@ _SCANNED_AT_ONCE = 500
 
 
 _HEAD, _SHORT, _LONG = Struct("<dddBBB16sB"), Struct("<H"), Struct("<I")
+_POLL_HEAD, _ACK_HEAD = Struct("<dddB32sB"), Struct("<ddB32sB")
 _FRESH, _AGAIN, _TYPED = 1, 2, 4
 _NO_TIME = -1
 
@@ -55,6 +57,42 @@ class OneOffer(msgspec.Struct, frozen=True, gc=False):
             head, slot.encode(), len(due), due, len(name), name, _SHORT.pack(len(key)), key,
             _LONG.pack(len(options)), options,
         )  # fmt: skip
+
+
+class OnePoll(msgspec.Struct, frozen=True, gc=False):
+    """The parameters of `poll_one.lua`."""
+
+    queue: str
+    nonce: str
+    lease_for: timedelta | None
+    consumer: str | None
+    now: int | None
+
+    def packed(self, slot: str, request: int, *, again: bool) -> bytes:
+        name, consumer, own_slot = self.queue.encode(), (self.consumer or "").encode(), slot.encode()
+        head = _POLL_HEAD.pack(
+            request,
+            _NO_TIME if self.now is None else self.now,
+            _NO_TIME if self.lease_for is None else duration(self.lease_for),
+            again,
+            self.nonce.encode(),
+            len(own_slot),
+        )
+        return b"%b%b%c%b%b%b" % (head, own_slot, len(name), name, _SHORT.pack(len(consumer)), consumer)
+
+
+class OneAck(msgspec.Struct, frozen=True, gc=False):
+    """The parameters of `ack_one.lua`."""
+
+    queue: str
+    lease_id: LeaseId
+    now: int | None
+
+    def packed(self, slot: str, request: int, *, again: bool) -> bytes:
+        name, key, own_slot = self.queue.encode(), self.lease_id.key.encode(), slot.encode()
+        now = _NO_TIME if self.now is None else self.now
+        head = _ACK_HEAD.pack(request, now, again, self.lease_id.token.hex.encode(), len(own_slot))
+        return b"%b%b%c%b%b%b" % (head, own_slot, len(name), name, _SHORT.pack(len(key)), key)
 
 
 class Offers(RedisRole):
