@@ -66,7 +66,7 @@ _NAMES = {
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
 
-if not TYPE_CHECKING:  # else a misspelled name would have a type
+if not TYPE_CHECKING:  # a type checker must still reject misspelled names
 
     def __getattr__(name: str) -> Any:
         if name not in _MODULES:

@@ -1,4 +1,4 @@
-"""`python -m tarry` is `tarry`."""
+"""Entry point of `python -m tarry`, the same as `tarry`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Administration of a database for the command line: connect, migrate, adopt a journal, diagnose.
+"""Database administration for the command line: connect, migrate, adopt a journal, diagnose.
 
 Part of the composition root, like `app.py`: edges may not import storage.
 """
@@ -33,7 +33,7 @@ from tarry.storage.postgres.statement import bind
 
 LARGEST_SKEW = timedelta(seconds=2)
 PARTITION_DAYS = 2
-"""The partitions of the journal for today and tomorrow must exist."""
+"""Journal partitions must exist for this many days, today included."""
 HIDDEN = "***"
 EMBEDDED = "embedded PostgreSQL"
 _SECRETS = ("password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key")
@@ -50,14 +50,14 @@ def check_dsn(dsn: str | None) -> None:
     try:
         keywords(named or "")
     except InvalidInput as error:
-        # Without its cause, which a traceback would show.
+        # Drop the cause: a traceback would show it, and with it the password.
         raise InvalidInput(error.message, hint=error.hint) from None
 
 
 @contextmanager
 def _reach(dsn: str | None) -> Generator[tuple[str, str]]:
-    """The DSN of the chosen database, and a description of it without secrets. The embedded server runs for the duration
-    of the block."""
+    """Yield the DSN of the chosen database and a description without secrets. An embedded server runs until the block
+    exits."""
     if redis_url_from(dsn) is not None:
         raise InvalidInput(
             "this command is about a PostgreSQL database, and the DSN is one of Redis",
@@ -80,14 +80,14 @@ def described(dsn: str) -> str:
 
 @contextmanager
 def connection(dsn: str | None) -> Generator[Connection[Any]]:
-    """A connection to the chosen database, which is not changed."""
+    """Connect to the chosen database without changing it."""
     with _reach(dsn) as (reached, _), connected(reached) as conn:
         yield conn
 
 
 def migrate(dsn: str | None, *, post: bool) -> tuple[list[MigrationStatus], CheckResult]:
-    """Apply pending migrations and create the next partitions of the journal. Returns what was applied, and the check of the
-    search path, which the new schema may have changed."""
+    """Apply pending migrations and create the next journal partitions. Returns the applied migrations and the search path
+    check, whose result the new schema may change."""
     with connection(dsn) as conn:
         done = {migration.number for migration in migrations.migrate(conn, post=post)}
         drive(conn, journal_statements.create_partitions(JOURNAL_DAYS_AHEAD).run())
@@ -104,8 +104,8 @@ def adopt(dsn: str | None) -> int:
 
 
 def search_path(conn: Connection[Any]) -> CheckResult:
-    """Whether tables that an application creates with this role would land among Tarry's: `"$user"` comes first, so a role
-    named tarry has its own schema."""
+    """Check whether tables that an application creates with this role would land in Tarry's schema. `"$user"` comes first in
+    the default search path, so they would for a role named tarry."""
     row = conn.execute(
         "select current_schema(), current_user, (select source from pg_settings where name = 'search_path')"
     ).fetchone()
@@ -120,7 +120,7 @@ def search_path(conn: Connection[Any]) -> CheckResult:
 
 
 def diagnose(dsn: str | None) -> list[CheckResult]:
-    """Run every check. A database that does not start, or cannot be reached, is a finding, too."""
+    """Run every check. A database that cannot be started or reached is also a finding."""
     findings: list[CheckResult] = []
     try:
         with _reach(dsn) as (reached, described):
@@ -151,19 +151,19 @@ def diagnose(dsn: str | None) -> list[CheckResult]:
 
 
 def _clock(conn: Connection[Any]) -> CheckResult:
-    """Clock skew by the fastest of three readings, to exclude network delay."""
+    """Measure the clock skew with the fastest of three readings, to exclude network delay."""
     readings: list[tuple[timedelta, timedelta]] = []
     for _ in range(3):
         before, started = datetime.now(UTC), time.monotonic()
         row = conn.execute("select clock_timestamp()").fetchone()
-        took = timedelta(seconds=time.monotonic() - started)
+        round_trip = timedelta(seconds=time.monotonic() - started)
         assert row is not None  # noqa: S101 - a select without from has one row
-        readings.append((took, row[0] - (before + took / 2)))
-    took, skew = min(readings)
+        readings.append((round_trip, row[0] - (before + round_trip / 2)))
+    round_trip, skew = min(readings)
     text = f"the database is {abs(skew).total_seconds():.3f} s {'ahead' if skew > timedelta(0) else 'behind'}"
     return CheckResult(
         "clock skew",
-        abs(skew) - took / 2 <= LARGEST_SKEW,
+        abs(skew) - round_trip / 2 <= LARGEST_SKEW,
         text,
         "Tarry uses the database's clock: synchronize both with NTP, or use --after instead of --at",
     )
@@ -208,7 +208,7 @@ _LACKING: LiteralString = """
 
 
 def _privileges(conn: Connection[Any]) -> CheckResult:
-    """The privileges that offering, polling and settling need."""
+    """Check the privileges needed to offer, poll and settle."""
     role, creates, lacking = conn.execute(_LACKING, (list(_TABLES),)).fetchone() or ("", False, ["the schema"])
     partitions = "also create partitions" if creates else "not create partitions, which the migrating role does"
     return CheckResult(
@@ -226,12 +226,12 @@ def _journal(conn: Connection[Any]) -> list[CheckResult]:
         "from generate_series((now() at time zone 'UTC')::date, (now() at time zone 'UTC')::date + %s, '1 day') day",
         (PARTITION_DAYS - 1,),
     ).fetchone()
-    there, overflowing = row or (0, False)
+    partitions, overflowing = row or (0, False)
     return [
         CheckResult(
             "journal partitions",
-            there == PARTITION_DAYS,
-            f"{there} of the next {PARTITION_DAYS} days have a partition",
+            partitions == PARTITION_DAYS,
+            f"{partitions} of the next {PARTITION_DAYS} days have a partition",
             "run as a role that may create tables: tarry db migrate",
         ),
         CheckResult(
@@ -256,7 +256,7 @@ _MAY_PRUNE: LiteralString = """
 
 
 def _retention(conn: Connection[Any]) -> CheckResult:
-    """A lake that is no longer used keeps the journal from being pruned, for ever."""
+    """Warn about journal days kept only for lakes: an unused lake would prevent pruning forever."""
     row = conn.execute(_MAY_PRUNE).fetchone()
     if row is None or not row[0]:
         return CheckResult("journal retention", True, "only a role that may read the archive can check it")
@@ -281,13 +281,13 @@ def _vacuum(conn: Connection[Any]) -> CheckResult:
 
 
 def _sweeper(conn: Connection[Any]) -> CheckResult:
-    """Information only: deliveries need no sweeper."""
+    """Report the current sweeper. Information only: deliveries need none."""
     leader = drive(conn, bind("maintenance/leader", maintenance.held_leadership, name="sweeper", now=None).run())
     return CheckResult("sweeper", True, "none is running" if leader is None else f"{leader.holder} leads")
 
 
 def zones_here(paths: Sequence[str] | None = None) -> CheckResult:
-    """The zone data that schedules are planned with. Old data is a warning: few zones change."""
+    """Check the zone data used to plan schedules. Old data is only a warning: few zones change."""
     version, location = _zone_data(TZPATH if paths is None else paths)
     if location is None:
         return CheckResult("time zones here", False, "missing", "install tzdata: pip install tzdata")

@@ -61,7 +61,7 @@ class connect_async:  # noqa: N801 - used like a function: `async with tarry.con
         allow_unsafe: bool = False,
     ) -> None:
         async def open_app() -> AsyncApp:
-            # Starting and checking a database blocks for as long as it takes, and must not block the loop.
+            # Starting and checking a database blocks, so it runs in a thread.
             stores = await asyncio.to_thread(
                 _stores, dsn, schema, settings, clock, migrate=migrate, allow_unsafe=allow_unsafe
             )
@@ -79,7 +79,7 @@ class connect_async:  # noqa: N801 - used like a function: `async with tarry.con
     def __await__(self) -> Generator[Any, Any, AsyncApp]:
         return self._open().__await__()
 
-    if not TYPE_CHECKING:  # else every attribute would have a type
+    if not TYPE_CHECKING:  # a type checker must still reject every attribute
 
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_"):
@@ -99,7 +99,7 @@ class connect_async:  # noqa: N801 - used like a function: `async with tarry.con
 
 
 class _Stores(NamedTuple):
-    """How to open stores on a database that is fit to be used."""
+    """Factories of stores on a prepared database."""
 
     blocking: Callable[[], Store]
     awaiting: Callable[[], Awaitable[AsyncStore]]
@@ -130,7 +130,7 @@ def _stores(
         prepare(database, migrate=migrate, allow_unsafe=allow_unsafe)
     if settings.listen_dsn:
         settings = dataclasses.replace(settings, listen_dsn=libpq_dsn(settings.listen_dsn))
-    elif named is not None:  # that of the environment may bypass a pooler
+    elif named is not None:  # the environment may name a DSN that bypasses a pooler
         settings = dataclasses.replace(settings, listen_dsn=listen_dsn_from(named))
 
     async def awaiting() -> AsyncStore:
@@ -172,7 +172,8 @@ def _embedded(schema: str | None) -> tuple[str, Callable[[], None]]:
 
 
 def _keep_apart(dsn: str) -> None:
-    """The role of the embedded server is named tarry, so tables of the user would be created in the schema of that name."""
+    """Keep user tables out of Tarry's schema: the embedded server's role is named tarry, and `"$user"` leads its search
+    path."""
     from tarry.storage.postgres.connections import connected
 
     with connected(dsn) as conn:
@@ -181,7 +182,7 @@ def _keep_apart(dsn: str) -> None:
 
 
 def default_lake() -> Path:
-    """The default directory of the archive: beside the embedded data."""
+    """The default archive directory, next to the embedded data."""
     from tarry.storage.postgres.embedded.home import read_environment
 
     home = read_environment().data_home
@@ -207,8 +208,8 @@ def prepare(dsn: str, *, migrate: bool, allow_unsafe: bool) -> None:
         try:
             drive(conn, journal_statements.create_partitions(JOURNAL_DAYS_AHEAD).run())
         except psycopg.errors.InsufficientPrivilege:
-            # A role that may not create tables. The next migration creates them; until then the overflow takes the events.
+            # The next migration creates them; until then events go to the overflow partition.
             _log.info("this role may not make partitions of the journal ahead")
         except psycopg.errors.LockNotAvailable:
-            # The next start creates them. There are days of them ahead, and the overflow after that.
+            # The next start creates them: partitions exist for days ahead, and the overflow partition takes the rest.
             _log.info("partitions of the journal ahead were not made: the journal is being read")

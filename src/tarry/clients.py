@@ -1,4 +1,4 @@
-"""The client of a broker, as `tarry.http` exports it."""
+"""The broker client that `tarry.http` exports."""
 
 import asyncio
 import math
@@ -26,14 +26,14 @@ P = TypeVar("P")
 
 _LONGEST_WAIT_S = 50.0
 _PAUSE_S = 0.02
-"""Pause before a poll repeats its request: a response whose messages cannot be decoded comes at once, and may come again."""
+"""Pause before a poll repeats its request: if no message can be decoded, the broker responds immediately, every time."""
 _ON_ITS_WAY_S = 0.1
-"""How long a cancelled poll waits for a response that the broker may have sent already."""
+"""How long a cancelled poll waits for a response that the broker may already have sent."""
 _DEFAULTS = StoreSettings()
 
 
 class _RemoteQueue(AsyncQueue[P]):
-    """The broker does the waiting: a poll that blocks is a request with a late response."""
+    """A queue whose blocking polls wait in the broker: the response is sent when a message is due."""
 
     async def poll_many(
         self, n: int, timeout: timedelta | None = None, **options: Unpack[PollArguments]
@@ -50,8 +50,8 @@ class _RemoteQueue(AsyncQueue[P]):
             await asyncio.sleep(_PAUSE_S)
 
     async def _unless_cancelled(self, running: Coroutine[Any, Any, list[Lease[P]]]) -> list[Lease[P]]:  # ASYNC
-        """A cancelled request closes its connection, and the broker releases what it was about to hand over. Of a response
-        that was sent before, the messages are released here."""
+        """Await a poll request. Cancelling it closes the connection, and the broker then releases messages it has not sent;
+        messages in a response already sent are released here."""
         polling = asyncio.ensure_future(running)
         try:
             return await asyncio.shield(polling)
@@ -72,7 +72,7 @@ def _left(until_s: float) -> timedelta:
 
 
 class _Keys:
-    """The methods of `app.keys`, which run operations of the broker."""
+    """`app.keys` over HTTP."""
 
     def __init__(self, store: Any) -> None:
         def running(make: Callable[..., Operation[Any]]) -> Callable[..., Any]:
@@ -114,14 +114,14 @@ class AsyncClient(AsyncHandles):
     def events(
         self, queues: Sequence[str] = (), kinds: Sequence[EventKind | str] = (), *, after: str | None = None
     ) -> AsyncGenerator[LiveEvent | Gap]:
-        """Events of these queues, by default of all that the key may read, as they happen: from now on, or after a position;
-        without payloads. Reconnects and resumes when the connection is lost, and yields a `Gap` where events are missing.
-        Leave the loop to end it; `contextlib.aclosing` ends it at once."""
+        """Tail the events of these queues (default: every queue the key may read), from now on or after a position.
+        Events have no payloads. Reconnects and resumes after a lost connection, and yields a `Gap` where events are missing.
+        To stop, leave the loop; `contextlib.aclosing` closes the connection immediately."""
         return self.store.events(_names(queues), _names(kinds), after)
 
 
 def _broker(url: str | None, key: str | None) -> tuple[str, str | None]:
-    """The key of the environment is only sent to the address of the environment."""
+    """Resolve address and key. TARRY_KEY is only sent to TARRY_URL, never to another address."""
     if url is not None:
         return url, key
     default_url, default_key = broker_from()
@@ -129,5 +129,4 @@ def _broker(url: str | None, key: str | None) -> tuple[str, str | None]:
 
 
 def _names(names: Sequence[str]) -> list[str]:
-    """A single name is not a sequence of letters."""
     return [names] if isinstance(names, str) else list(names)

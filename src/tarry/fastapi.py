@@ -28,8 +28,8 @@ def lifespan(
     worker_settings: WorkerSettings = WorkerSettings(),
     **options: Any,
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
-    """A lifespan with one app for the server: `connect_async(dsn, **options)`. It creates the queues, and runs the worker
-    beside the requests, which is stopped gracefully with the server."""
+    """A lifespan with one app per server, `connect_async(dsn, **options)`. It creates the queues and runs the worker in the
+    server's event loop; the worker stops gracefully with the server."""
     if isinstance(queues, str):
         raise InvalidInput(f"queues={queues!r} is one text, not a list of names", hint=f"queues=[{queues!r}]")
 

@@ -1,4 +1,4 @@
-"""Everything on one store: queues, schedules, redrives, keys."""
+"""`AsyncApp` and the handles it shares with the broker client: queues, schedules, redrives, keys."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ P = TypeVar("P")
 
 
 class AsyncHandles:
-    """The handles of an app on a store, and of a client of a broker. A context manager."""
+    """The handles of an app and of a broker client. A context manager."""
 
     _queue_type: type[AsyncQueue[Any]] = AsyncQueue
 
@@ -47,12 +47,12 @@ class AsyncHandles:
     @overload
     def queue(self, name: str, payload_type: type[P]) -> AsyncQueue[P]: ...
     def queue(self, name: str, payload_type: type[Any] | None = None) -> AsyncQueue[Any]:
-        """A handle on a queue, which comes into being when it is first used. Payloads are checked against their type."""
+        """A handle on a queue, which is created on first use. Payloads are validated against `payload_type`."""
         return self._queue_type(self._handled, name, codec_for(payload_type), consumer=self.consumer)
 
     def cron(self) -> AsyncCron:
-        """Install schedules from code; as a context manager, plan them as well. Of a broker this needs a key with `read`, and
-        `admin` on the queues; to plan only, `produce` is enough."""
+        """Install schedules from code; as a context manager, plan them as well. On a broker this needs a key with `read`, and
+        with `admin` on the queues; planning alone needs only `produce`."""
         return AsyncCron(self._handled)
 
     async def close(self) -> None:
@@ -80,7 +80,7 @@ class AsyncApp(AsyncHandles):
         super().__init__(store, consumer)
         self.store = store
         self.dsn = dsn
-        """How to reach the same database with a connection of your own; None for a store that is not PostgreSQL."""
+        """The DSN for your own connections to the same database; None if the store is not PostgreSQL."""
         self.keys = AsyncApiKeys(store)
         self._blocking = blocking  # ASYNC
         self._on_close = on_close
@@ -89,7 +89,7 @@ class AsyncApp(AsyncHandles):
     if True:  # ASYNC
 
         def blocking(self) -> App:
-            """Another way to the same messages, for the threads of this program; close it before this app."""
+            """A blocking app on the same store, for this program's threads; close it before this app."""
             from tarry._sync.handles import App
 
             if self._blocking is None:
@@ -102,14 +102,14 @@ class AsyncApp(AsyncHandles):
             *,
             on_report: Callable[[SweepReport], None] = lambda report: None,
         ) -> Sweeper:
-            """Maintain the store beside your program: `async with app.sweeper(): …`. Of all on one database, one works."""
+            """Run maintenance inside your program: `async with app.sweeper(): …`. One sweeper per database is active."""
             return Sweeper(self.store, settings, holder=self.consumer, on_report=on_report)
 
     else:
 
         @property
         def pipeline(self) -> Pipeline:
-            """The database side of the data pipeline: windows of the journal, the archive's manifest, and what jobs serve."""
+            """The database side of the data pipeline: journal windows, the archive manifest, and published job results."""
             if self.dsn is None:
                 raise InvalidState(
                     "the data pipeline needs PostgreSQL: this store has no journal that it can archive exactly",
@@ -129,5 +129,5 @@ class AsyncApp(AsyncHandles):
 
 
 def default_consumer() -> str:
-    """The default name of a consumer: enough to find the process."""
+    """The default consumer name: host and process id."""
     return f"{socket.gethostname()}:{os.getpid()}"[:200]

@@ -1,4 +1,4 @@
-"""Client of a broker: the same operations as on a database, over HTTP.
+"""Broker client: the same operations as on a database, over HTTP.
 
 with tarry.http.Client("http://localhost:8080", key="tarry_…") as client:
     client.queue("orders").offer("order-17", {"total": 40})
@@ -6,7 +6,7 @@ with tarry.http.Client("http://localhost:8080", key="tarry_…") as client:
 
 from tarry.core.extras import needs_extra
 
-with needs_extra("http", "the client of a broker"):
+with needs_extra("http", "the broker client"):
     from tarry._sync.clients import Client
     from tarry.clients import AsyncClient
 

@@ -1,7 +1,7 @@
-"""The pipeline of a database by its DSN, for Spark's planner and tasks.
+"""The data pipeline of a database, by DSN, for Spark's planner and tasks.
 
-Part of the composition root, but not of `app.py`: Spark starts two Python processes per read and write, and importing all
-of Tarry took each of them longer than its work.
+Part of the composition root, but separate from `app.py`: Spark starts two Python processes per read and write, and in each
+of them importing all of Tarry took longer than the work itself.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def pipeline_on(dsn: str) -> Pipeline:
 
 @contextmanager
 def kept_pipeline_on(dsn: str) -> Generator[Pipeline]:
-    """The same with one connection for everything, for one thread that polls."""
+    """`pipeline_on` with one reused connection, for a single polling thread."""
     from tarry.storage.postgres.analytics import Pipeline
     from tarry.storage.postgres.analytics.database import KeptDatabase
 

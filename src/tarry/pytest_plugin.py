@@ -1,4 +1,4 @@
-"""Fixtures for pytest, loaded by an entry point: an app in memory, one on a database per test, and their clock."""
+"""Pytest fixtures, loaded through an entry point: an in-memory app, an app on a database per test, and their clock."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-if TYPE_CHECKING:  # Tarry is imported by the tests that use it, and by no others.
+if TYPE_CHECKING:  # Only tests that use the fixtures import Tarry.
     from tarry import App, AsyncApp
     from tarry.testing import MutableClock
 
 
 @pytest.fixture
 def tarry_clock() -> MutableClock:
-    """The clock of the other fixtures. It moves by `tarry_clock.advance(…)` only."""
+    """The clock of the other fixtures. Only `tarry_clock.advance(…)` and `.set(…)` move it."""
     from tarry.testing import MutableClock
 
     return MutableClock()
@@ -25,7 +25,7 @@ def tarry_clock() -> MutableClock:
 
 @pytest.fixture
 def tarry_app(tarry_clock: MutableClock) -> Iterator[App]:
-    """An app in memory."""
+    """An in-memory app."""
     from tarry.testing import memory_app
 
     with memory_app(tarry_clock) as app:
@@ -34,7 +34,7 @@ def tarry_app(tarry_clock: MutableClock) -> Iterator[App]:
 
 @pytest.fixture
 def tarry_async_app(tarry_app: App) -> AsyncApp:
-    """`tarry_app` for async code: the same messages."""
+    """`tarry_app` for async code, with the same messages."""
     from tarry.testing import awaiting
 
     return awaiting(tarry_app)
@@ -42,7 +42,7 @@ def tarry_async_app(tarry_app: App) -> AsyncApp:
 
 @pytest.fixture(scope="session")
 def tarry_server() -> Iterator[str]:
-    """The address of a PostgreSQL server on which tests may create databases: the embedded one. Override it for another."""
+    """The DSN of a server on which tests may create databases: embedded PostgreSQL. Override it to use another server."""
     from tarry.storage.postgres import embedded
 
     server = embedded.start()
@@ -52,7 +52,7 @@ def tarry_server() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def tarry_template(tarry_server: str) -> Iterator[str]:
-    """The address of a database with Tarry's tables, which `tarry_dsn` copies. Override it to add your own tables."""
+    """The DSN of a database with Tarry's tables, which `tarry_dsn` copies. Override it to add your own tables."""
     from tarry.app import connect
 
     with _database(tarry_server) as dsn:
@@ -62,7 +62,7 @@ def tarry_template(tarry_server: str) -> Iterator[str]:
 
 @pytest.fixture
 def tarry_dsn(tarry_server: str, tarry_template: str) -> Iterator[str]:
-    """The address of a new database."""
+    """The DSN of a new database."""
     with _database(tarry_server, tarry_template) as dsn:
         yield dsn
 
@@ -87,8 +87,8 @@ def _database(server: str, template: str | None = None) -> Generator[str]:
     with psycopg.connect(server, autocommit=True) as conn:
         conn.execute(sql.SQL("create database {} template {} encoding 'UTF8'").format(sql.Identifier(name), source))
         try:
-            # As an address, which SQLAlchemy reads, too.
+            # A URL, because SQLAlchemy accepts no keyword strings.
             options = {key: value for key, value in conninfo_to_dict(server).items() if key != "dbname"}
-            yield f"postgresql:///{name}?{urlencode(options, quote_via=quote)}"  # libpq reads no + as a space
+            yield f"postgresql:///{name}?{urlencode(options, quote_via=quote)}"  # libpq does not decode + as a space
         finally:
             conn.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))

@@ -1,4 +1,4 @@
-"""`import tarry.spark`: what a notebook or a Spark job needs of Tarry."""
+"""Public Spark API, for notebooks and jobs: `import tarry.spark`."""
 
 from tarry.core.extras import needs_extra
 

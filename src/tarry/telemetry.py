@@ -1,4 +1,4 @@
-"""`tarry.telemetry.trace(worker)` and `tarry.telemetry.Metrics(worker)`."""
+"""Public OpenTelemetry API: `tarry.telemetry.trace(worker)` and `tarry.telemetry.Metrics(worker)`."""
 
 from tarry.edges.telemetry import Metrics, trace
 

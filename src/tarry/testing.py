@@ -1,5 +1,5 @@
-"""Tools for tests of programs that use Tarry: apps in memory, a clock that only tests move, and workers that run until
-nothing is due."""
+"""Test kit for programs that use Tarry: in-memory apps, a clock that only tests move, and workers that run until no message
+is due."""
 
 import asyncio
 import threading
@@ -31,7 +31,7 @@ _SETTINGS = StoreSettings(scan_every=timedelta(milliseconds=5))
 
 
 class MutableClock:
-    """Pins every statement of a store to one instant. It may also be set back, as real clocks are."""
+    """Pins every statement of a store to one instant. Like a real clock, it may be set back."""
 
     def __init__(self, start: datetime = _START) -> None:
         self._lock = threading.Lock()
@@ -51,7 +51,7 @@ class MutableClock:
         """Move forward, or backward by a negative `by`. Returns the new instant."""
         if not isinstance(by, timedelta):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidInput(f"by must be a timedelta, not {type(by).__name__}")
-        # One step under the lock, so that no advance of another thread is lost.
+        # Read and write under one lock: a concurrent advance must not be lost.
         with self._lock:
             self._now += by
             return self._now
@@ -69,7 +69,7 @@ def async_memory_app(clock: Clock | None = None, *, settings: StoreSettings = _S
 
 
 def awaiting(app: App) -> AsyncApp:
-    """An async app on the messages of a `memory_app`."""
+    """An async app that shares the messages of a `memory_app`."""
     store = app.store
     if not isinstance(store, MemoryStore):
         raise InvalidInput("only a memory app can be shared like this", hint="tarry.connect_async(app.dsn)")
@@ -81,11 +81,11 @@ def _store(clock: Clock | None, settings: StoreSettings) -> MemoryStore:
 
 
 def drain(worker: Worker, app: App, *, most: int = 10_000, resources: Any = None) -> list[Handled]:
-    """Handle due messages, including those that handlers offer meanwhile, until none is left. Returns the results in order.
+    """Handle due messages, including those that handlers offer, until none is left. Returns the results in order.
 
-    In rounds: one message of every queue and type, then the next. Rates and concurrency limits do not apply, and nothing
-    waits: advance the clock for messages that are due later. `most`: the limit of messages, against endless loops.
-    `resources`: for the handlers, instead of those that the worker would make.
+    Works in rounds, each with one message per queue and type. Rates and concurrency limits do not apply, and nothing
+    waits: advance the clock for messages that are due later. `most`: maximum number of messages, against endless loops.
+    `resources`: passed to the handlers instead of the worker's own.
     """
     try:
         asyncio.get_running_loop()
@@ -138,7 +138,7 @@ async def _drain(dispatch: Dispatch, sources: Sequence[Source], app: AsyncApp, m
 
 
 async def _handle(dispatch: Dispatch, job: Job) -> None:
-    """In a task and a context of its own, as in a worker. If the drain is cancelled, so is the handler."""
+    """Run the handler in its own task and context, as a worker does. Cancelling the drain cancels the handler."""
     job.task = asyncio.create_task(dispatch.handle(job))
     try:
         await asyncio.shield(job.task)

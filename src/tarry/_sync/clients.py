@@ -28,12 +28,12 @@ P = TypeVar("P")
 
 _LONGEST_WAIT_S = 50.0
 _PAUSE_S = 0.02
-"""Pause before a poll repeats its request: a response whose messages cannot be decoded comes at once, and may come again."""
+"""Pause before a poll repeats its request: if no message can be decoded, the broker responds immediately, every time."""
 _DEFAULTS = StoreSettings()
 
 
 class _RemoteQueue(Queue[P]):
-    """The broker does the waiting: a poll that blocks is a request with a late response."""
+    """A queue whose blocking polls wait in the broker: the response is sent when a message is due."""
 
     def poll_many(
         self, n: int, timeout: timedelta | None = None, **options: Unpack[PollArguments]
@@ -55,7 +55,7 @@ def _left(until_s: float) -> timedelta:
 
 
 class _Keys:
-    """The methods of `app.keys`, which run operations of the broker."""
+    """`app.keys` over HTTP."""
 
     def __init__(self, store: Any) -> None:
         def running(make: Callable[..., Operation[Any]]) -> Callable[..., Any]:
@@ -97,14 +97,14 @@ class Client(Handles):
     def events(
         self, queues: Sequence[str] = (), kinds: Sequence[EventKind | str] = (), *, after: str | None = None
     ) -> Generator[LiveEvent | Gap]:
-        """Events of these queues, by default of all that the key may read, as they happen: from now on, or after a position;
-        without payloads. Reconnects and resumes when the connection is lost, and yields a `Gap` where events are missing.
-        Leave the loop to end it; `contextlib.closing` ends it at once."""
+        """Tail the events of these queues (default: every queue the key may read), from now on or after a position.
+        Events have no payloads. Reconnects and resumes after a lost connection, and yields a `Gap` where events are missing.
+        To stop, leave the loop; `contextlib.closing` closes the connection immediately."""
         return self.store.events(_names(queues), _names(kinds), after)
 
 
 def _broker(url: str | None, key: str | None) -> tuple[str, str | None]:
-    """The key of the environment is only sent to the address of the environment."""
+    """Resolve address and key. TARRY_KEY is only sent to TARRY_URL, never to another address."""
     if url is not None:
         return url, key
     default_url, default_key = broker_from()
@@ -112,5 +112,4 @@ def _broker(url: str | None, key: str | None) -> tuple[str, str | None]:
 
 
 def _names(names: Sequence[str]) -> list[str]:
-    """A single name is not a sequence of letters."""
     return [names] if isinstance(names, str) else list(names)

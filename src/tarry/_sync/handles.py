@@ -25,7 +25,7 @@ P = TypeVar("P")
 
 
 class Handles:
-    """The handles of an app on a store, and of a client of a broker. A context manager."""
+    """The handles of an app and of a broker client. A context manager."""
 
     _queue_type: type[Queue[Any]] = Queue
 
@@ -42,12 +42,12 @@ class Handles:
     @overload
     def queue(self, name: str, payload_type: type[P]) -> Queue[P]: ...
     def queue(self, name: str, payload_type: type[Any] | None = None) -> Queue[Any]:
-        """A handle on a queue, which comes into being when it is first used. Payloads are checked against their type."""
+        """A handle on a queue, which is created on first use. Payloads are validated against `payload_type`."""
         return self._queue_type(self._handled, name, codec_for(payload_type), consumer=self.consumer)
 
     def cron(self) -> Cron:
-        """Install schedules from code; as a context manager, plan them as well. Of a broker this needs a key with `read`, and
-        `admin` on the queues; to plan only, `produce` is enough."""
+        """Install schedules from code; as a context manager, plan them as well. On a broker this needs a key with `read`, and
+        with `admin` on the queues; planning alone needs only `produce`."""
         return Cron(self._handled)
 
     def close(self) -> None:
@@ -74,14 +74,14 @@ class App(Handles):
         super().__init__(store, consumer)
         self.store = store
         self.dsn = dsn
-        """How to reach the same database with a connection of your own; None for a store that is not PostgreSQL."""
+        """The DSN for your own connections to the same database; None if the store is not PostgreSQL."""
         self.keys = ApiKeys(store)
         self._on_close = on_close
         self._closed = False
 
     @property
     def pipeline(self) -> Pipeline:
-        """The database side of the data pipeline: windows of the journal, the archive's manifest, and what jobs serve."""
+        """The database side of the data pipeline: journal windows, the archive manifest, and published job results."""
         if self.dsn is None:
             raise InvalidState(
                 "the data pipeline needs PostgreSQL: this store has no journal that it can archive exactly",

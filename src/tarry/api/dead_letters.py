@@ -50,13 +50,13 @@ class AsyncDeadLetters(Generic[P]):
         return next(iter(await self.list(versions=[version], limit=1, conn=conn)), None)
 
     async def count(self, *, limit: int = 10_000, conn: Any = None, **where: Unpack[Where]) -> Matching:
-        """How many a redrive with this filter would take, and how many of them are blocked by a live key. Read-only."""
+        """Count the letters that a redrive with this filter would take, and those blocked by a live key. Read-only."""
         return await self._store.run(
             self._role.count(self._queue, where=DeadFilter.of(where), limit=limits.check_count(limit, "limit")), conn
         )
 
     async def redrive(self, versions: Sequence[int] | None = None, *, limit: int = 1000, conn: Any = None) -> int:
-        """Redrive the named ones, or the oldest, with attempts reset. A letter whose key is live again stays dead."""
+        """Redrive these versions, or the oldest letters, with attempts reset. A letter whose key is live again stays dead."""
         named = None if versions is None else [limits.check_count(version, "version") for version in versions]
         return await self._store.run(
             self._role.redrive(self._queue, versions=named, limit=limits.check_count(limit, "limit")), conn
@@ -76,12 +76,13 @@ class AsyncDeadLetters(Generic[P]):
         conn: Any = None,
         **where: Unpack[Where],
     ) -> AsyncRedrive:
-        """Redrive as a job: `rate` messages per second, `canary` messages first and the rest once those succeeded;
-        to the queue `target` instead of their own; the first one `after` a while; each due at a random time within `jitter`.
-        It pauses if more than the share `stop_above` of what it redrove died again.
-        Each begins at the first attempt, and has `max_attempts`: 1 for a single one; by default as many as before.
+        """Start a redrive job. It redrives `rate` messages per second: `canary` messages first, and the rest once those
+        succeeded. `target`: another queue to redrive to. `after`: delay before the first message. `jitter`: each
+        message is due at a random time within this. `stop_above`: pause if more than this share of the redriven
+        messages died again. `max_attempts`: attempts of each redriven message, counted from the first; by default the
+        message's previous limit.
 
-        A sweeper advances it, or a caller of `advance`. It may be paused, resumed and cancelled at any time."""
+        A sweeper advances the job, or calls to `advance`. It may be paused, resumed and cancelled at any time."""
         options = RedriveOptions(
             where=DeadFilter.of(where),
             rate=check_rate(rate),

@@ -27,14 +27,14 @@ class DeliveredMessage(msgspec.Struct, Generic[P], eq=False):
     _queue: Any
     _lease: Lease[P]
     polled_s: float
-    """When the poll was sent, by `elapsed_s`: it lasts at least as long as if it had begun then."""
+    """When the poll was sent, by `elapsed_s`: the lease began at this time or later."""
     lost: bool = False
-    """Set by a worker whose lease on this message is lost: stop, the result will be discarded."""
+    """Set by the worker when the lease is lost: the handler should stop, its result will be discarded."""
     settled: Settled | None = None
     """The result of the last ack, nack, release or bury; None while unsettled."""
     unconfirmed: str | None = None
-    """The verb of a settle whose effect is not certain: it is under way, its reply was lost, or it is part of a transaction
-    of the caller (`conn=`), which may still be rolled back."""
+    """The verb of a settle whose effect is not certain: it is in flight, its reply was lost, or it belongs to the caller's
+    transaction (`conn=`), which may still be rolled back."""
 
     @property
     def lease(self) -> Lease[P]:
@@ -101,14 +101,14 @@ class DeliveredMessage(msgspec.Struct, Generic[P], eq=False):
         return f"<{type(self).__name__} {self.key!r} version {self.version} attempt {self.attempt}>"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """For tracebacks of rich with local variables, which would show every field of a struct."""
+        """Hide the fields from rich tracebacks, which show every field of a struct."""
         return [("key", self.key), ("version", self.version), ("attempt", self.attempt)]
 
 
 class AsyncDelivery(DeliveredMessage[P]):
     """A delivery. As a context manager: ack on success; on an exception nack with the error and re-raise it.
 
-    Anything else than an `Exception` (Ctrl-C, a cancelled task) releases the message without counting the attempt."""
+    A `BaseException` such as Ctrl-C or a cancelled task releases the message without counting the attempt."""
 
     _queue: AsyncQueue[Any]
 
@@ -124,7 +124,7 @@ class AsyncDelivery(DeliveredMessage[P]):
         return await self._settle("nack", conn, lambda: self._queue.leases.nack([failure], conn=conn))
 
     async def touch(self, lease_for: timedelta | None = None, *, conn: Any = None) -> Settled:
-        """Prolong the lease. `BUSY`: another transaction has locked the message, and the lease ends when it did before."""
+        """Prolong the lease. `BUSY`: another transaction has locked the message, and `lease_until` is unchanged."""
         return (await self._queue.leases.touch([self.lease_id], lease_for, conn=conn))[0]
 
     async def release(self, *, at: datetime | None = None, after: timedelta | None = None, conn: Any = None) -> Settled:
@@ -140,7 +140,7 @@ class AsyncDelivery(DeliveredMessage[P]):
         try:
             outcome = (await settle())[0]
         except StoreUnavailable:
-            raise  # it may have been done
+            raise  # the store may have settled the message
         except Exception:
             self.unconfirmed = None
             raise

@@ -1,4 +1,4 @@
-"""Validates and encodes the messages of a caller, and changes of messages, before anything is stored."""
+"""Validation and encoding of offered messages and of edits, before anything is stored."""
 
 import os
 import sys
@@ -29,12 +29,12 @@ class Drafter(Generic[P]):
         self._payload_limit = payload_limit
 
     def draft_messages(self, messages: Iterable[Message[P]]) -> list[Draft]:
-        """Generated keys ascend: their order is that of the index."""
+        """Generated keys ascend, in index order."""
         given = list(messages)
         return list(map(self.draft_message, given, fresh_keys(len(given))))
 
     def draft_message(self, message: Message[P], new_key: str | None = None) -> Draft:
-        """`new_key`: for a message without a key, made for it just now."""
+        """`new_key`: the generated key of a message that has none."""
         if not isinstance(message, Message):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidInput(f"offer_many takes tarry.Message values, not {_name_of(message)}")
         key, at, after, type, headers = message.key, message.at, message.after, message.type, message.headers
@@ -85,12 +85,12 @@ def fresh_key() -> str:
 
 
 def fresh_keys(n: int) -> list[str]:
-    """As `fresh_key`, and a quarter of its time for each of many."""
+    """`n` keys as of `fresh_key`, in a quarter of its time per key."""
     return uuid7s(time.time_ns(), uuid_tails(os.urandom(8 * n)))
 
 
 _tails: list[str] = []
-os.register_at_fork(after_in_child=_tails.clear)  # else the child would generate the keys of its parent
+os.register_at_fork(after_in_child=_tails.clear)  # otherwise the child would generate its parent's keys
 
 
 def _name_of(value: Any) -> str:

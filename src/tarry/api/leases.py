@@ -1,4 +1,4 @@
-"""The leases of a queue: settle many deliveries at once."""
+"""Batch settling: many leases of a queue in one call."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -45,7 +45,7 @@ class AsyncLeases:
         after: timedelta | None = None,
         conn: Any = None,
     ) -> list[Settled]:
-        """Release without counting the attempt: ready at once, or due `at` an instant or `after` a while."""
+        """Release without counting the attempt: ready immediately, or due `at` an instant or `after` a while."""
         due_at, after = checked_due(at, after)
         return await self._store.run(
             self._messages.release(self._queue, checked_lease_ids(lease_ids), due_at=due_at, after=after), conn

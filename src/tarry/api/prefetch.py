@@ -1,4 +1,4 @@
-"""Messages leased in advance, while their leases are fresh."""
+"""Buffer of messages leased in advance."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -12,31 +12,30 @@ D = TypeVar("D", bound=DeliveredMessage[Any])
 
 LARGEST = 1_000
 _ADAPTIVE_MOST = 50
-"""Few, since a body that suddenly takes long keeps them from other consumers; and more would gain little: a poll costs as
-much CPU as two acks, so a fiftieth of it is 3 % of a message, where a twentieth was 8 %."""
+"""Maximum adaptive size. A loop body that suddenly slows down withholds the buffer from other consumers, and more would gain
+little: a poll costs as much CPU as two acks, so polling 50 adds 3 % per message, and polling 20 added 8 %."""
 _AHEAD_S = 0.05
-"""Without a fixed size as many are held as will start within this time, and none for twice as long: others may have them."""
+"""An adaptive buffer holds the messages that will start within this time. After twice this time they count as stale, so that
+other consumers can have them."""
 _WEIGHT = 0.2
-"""Of the last message in the moving average of the time that a message takes."""
+"""Weight of the last message in the moving average of handling times."""
 _GROWTH = 8
-"""A poll leases at most so many times as many as the one before it: 1, 8, 50. The first messages may have been quick by
-chance."""
+"""Maximum growth from one poll to the next: 1, 8, 50. The first messages may have been quick by chance."""
 _USABLE = 0.5
-"""A message is handed out only while at least this share of its lease is left; its handler needs time, too."""
+"""A message is handed out only while at least this share of its lease is left: its handler needs time as well."""
 LOOK_EVERY_S = 0.5
-"""Interval of checks for a paused queue: a pause takes effect within a second, also for prefetched messages."""
+"""Interval of checks for a paused queue, so that a pause takes effect within a second for prefetched messages too."""
 
 
 class Prefetched(Generic[D]):
-    """A buffer of prefetched messages. Times are the caller's monotonic clock since before the poll, never the wall
-    clock."""
+    """A buffer of prefetched messages. Times are readings of the caller's monotonic clock, never of the wall clock."""
 
     def __init__(self, size: int | None) -> None:
-        """Without a size it follows the time that the caller takes for a message, beginning with 1."""
+        """`size=None`: adapt to the caller's handling time per message, starting with 1."""
         if size is not None and not 1 <= size <= LARGEST:
             raise InvalidInput(f"prefetch must be between 1 and {LARGEST:,}, not {size}")
         self.size = size or 1
-        """How many to poll."""
+        """Number of messages to poll next."""
         self._is_adaptive = size is None
         self._average_s: float | None = None
         self._most = _GROWTH
@@ -46,7 +45,7 @@ class Prefetched(Generic[D]):
         self._looked_s = 0.0
 
     def fill(self, deliveries: Sequence[D], polled_s: float, now_s: float) -> None:
-        """`polled_s`: when the poll was sent, so that the real lease can only be longer than assumed."""
+        """`polled_s`: when the poll was sent. Counting from then can only underestimate the lease."""
         self._looked_s = polled_s
         self._most = _GROWTH * self.size
         held_until_s = now_s + 2 * _AHEAD_S if self._is_adaptive else inf
@@ -56,8 +55,8 @@ class Prefetched(Generic[D]):
 
     def take(self, now_s: float) -> D | None:
         if self._is_adaptive and self._taken_s is not None:
-            took_s = now_s - self._taken_s
-            average_s = took_s if self._average_s is None else self._average_s + _WEIGHT * (took_s - self._average_s)
+            last_s = now_s - self._taken_s
+            average_s = last_s if self._average_s is None else self._average_s + _WEIGHT * (last_s - self._average_s)
             self.size = min(_ADAPTIVE_MOST, self._most, 1 + int(_AHEAD_S / max(average_s, 1e-6)))
             self._average_s = average_s
         self._taken_s = None

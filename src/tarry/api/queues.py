@@ -81,7 +81,7 @@ class AsyncQueues:
         )
 
     async def delete(self, name: str, *, force: bool = False, conn: Any = None) -> None:
-        """Refused while it has messages, including dead letters, unless `force`."""
+        """Delete a queue. Refused while it has messages, including dead letters, unless `force` is set."""
         await self._store.run(self._role.delete(limits.check_existing_queue_name(name), force=force), conn)
 
     async def pause(self, name: str, *, reason: str | None = None, conn: Any = None) -> QueueInfo:
@@ -98,7 +98,7 @@ class AsyncQueues:
 
     async def export(self, name: str, *, conn: Any = None) -> AsyncIterator[bytes]:
         """All live messages in due order, as JSON lines for `import_lines`. Read page by page, not in one snapshot:
-        messages that change meanwhile may be missing or duplicated."""
+        messages that change during the export may be missing or duplicated."""
         await self.get(name, conn=conn)
         after: MessagePosition | None = None
         while True:

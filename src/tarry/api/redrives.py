@@ -1,4 +1,4 @@
-"""Handles of redrive jobs: progress and control."""
+"""Handles on redrive jobs: progress and control."""
 
 import builtins
 from typing import Any
@@ -27,7 +27,7 @@ class AsyncRedrive:
         return self.job
 
     async def advance(self, *, conn: Any = None) -> RedriveJob:
-        """Make one step, if one is due: for programs without a sweeper."""
+        """Make one step if it is due; for programs without a sweeper."""
         await self._store.run(self._role.advance_redrive(self.id), conn)
         return await self.refresh(conn=conn)
 
@@ -35,11 +35,11 @@ class AsyncRedrive:
         return await self._turn(RedriveState.PAUSED, reason, conn)
 
     async def resume(self, *, conn: Any = None) -> RedriveJob:
-        """Continue; also with the rest of a job whose canaries died again."""
+        """Continue, including a job that paused because its canaries died again."""
         return await self._turn(RedriveState.RUNNING, None, conn)
 
     async def cancel(self, reason: str | None = None, *, conn: Any = None) -> RedriveJob:
-        """End the job. Redriven messages stay live, the others stay dead."""
+        """Stop the job for good. Redriven messages stay live, the others stay dead."""
         return await self._turn(RedriveState.CANCELLED, reason, conn)
 
     async def _turn(self, state: RedriveState, reason: str | None, conn: Any) -> RedriveJob:

@@ -1,4 +1,4 @@
-"""Management of schedules, for operators and programs."""
+"""Schedule management, for operators and programs."""
 
 import builtins
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ PAGE = 2_000
 MOST_PREVIEWED = 1_000
 
 Decide = Callable[[ScheduleState, datetime, list[TickRecord]], tuple[ScheduleChange, list[datetime]]]
-"""From a schedule, the time, and entries of its ledger: a change, and the ticks that it decides."""
+"""Computes a change, and the ticks that it decides, from a schedule, the time, and entries of its ledger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class AsyncSchedules:
         self._cron = store.cron
         self._owned: Mapping[str, Owned] = {} if owned is None else owned
         self.offload = AsyncOffload("tarry-schedules", lambda: self._owned)
-        """Where ticks are computed: a rare expression or a long backfill would keep the event loop from answering."""
+        """Computes ticks outside the event loop, which a rare expression or a long backfill would block."""
         self._commands = AsyncScheduleCommands(store, self.offload)
 
     async def list(self, *, conn: Any = None) -> builtins.list[ScheduleState]:
@@ -81,7 +81,7 @@ class AsyncSchedules:
         return await self._commands.install(spec, None, conn)
 
     async def apply(self, specs: Sequence[ScheduleSpec], *, remove: Iterable[str] = (), conn: Any = None) -> None:
-        """Install many and remove others, all or nothing."""
+        """Install `specs` and remove the schedules in `remove`, all or nothing."""
         checked, removed = declared(specs, self._store.settings), list(remove)
         for _ in range(TRIES):
             states = {state.name: state for state in await self.list(conn=conn)}
@@ -134,7 +134,7 @@ class AsyncSchedules:
     async def missing(
         self, name: str, since: datetime, until: datetime, *, conn: Any = None
     ) -> builtins.list[datetime]:
-        """The ticks in [since, until) without a message: what `backfill` would create."""
+        """The ticks in [since, until) without a message, which `backfill` would create."""
         span = checked_range(since, until)
         check_schedule_name(name)
         now = await self._commands.now(conn)
@@ -145,16 +145,16 @@ class AsyncSchedules:
     async def backfill(
         self, name: str, since: datetime, until: datetime, *, conn: Any = None
     ) -> builtins.list[datetime]:
-        """Create the messages of those ticks now. Returns the ticks."""
+        """Create messages for the missing ticks in [since, until), due now. Returns the ticks."""
         span = checked_range(since, until)
         return await self._decided(name, partial(schedule_changes.backfill, self._payload_of(name), span), conn, span)
 
     async def _decided(
         self, name: str, decide: Decide, conn: Any, span: tuple[datetime, datetime] | None = None
     ) -> builtins.list[datetime]:
-        """Decide ticks by what the ledger has of a span, else of the time ahead; and not once more if a response was lost: a
-        change that was rejected may have been applied earlier by this call. Then the ledger has its ticks with the decision
-        time chosen here."""
+        """Decide ticks from the ledger entries of a span, or of the time ahead. Repeating after a lost response does
+        not decide twice: if a rejected change was already applied by this call, the ledger has its ticks with the
+        decision time chosen here."""
         check_schedule_name(name)
         now = await self._commands.now(conn)
         tried: set[datetime] = set()
@@ -164,7 +164,7 @@ class AsyncSchedules:
                 records = await self._store.run(self._cron.ticks(name, since=now, limit=10_000), conn)
             else:
                 records = await self._recorded(name, *span, conn)
-            if done := sorted(each.tick for each in records if each.decided_at == now and each.tick in tried):
+            if done := sorted(record.tick for record in records if record.decided_at == now and record.tick in tried):
                 return done
             change, ticks = await self.offload.run(decide, state, now, records)
             if not ticks or (await self._store.run(self._cron.apply_changes([change]), conn))[0]:
@@ -201,7 +201,7 @@ class AsyncSchedules:
         return await self.offload.run(planner.with_verdicts, state, fires, ahead)
 
     async def explain(self, name: str, tick: datetime, *, conn: Any = None) -> str:
-        """The verdict of a tick and its reason, past or expected."""
+        """The past or expected verdict of a tick, and its reason."""
         at = limits.check_instant(tick, "tick")
         state = await self.get(name, conn=conn)
         now = await self._commands.now(conn)
@@ -217,7 +217,7 @@ class AsyncSchedules:
         limit: int = 100,
         conn: Any = None,
     ) -> builtins.list[TickRecord]:
-        """The decisions about its ticks, newest first. The ledger outlives the schedule."""
+        """Decisions about the schedule's ticks, newest first. The ledger outlives the schedule."""
         ticks = self._cron.ticks(
             check_schedule_name(name),
             since=None if since is None else limits.check_instant(since, "since"),

@@ -1,6 +1,6 @@
-"""Export and import of a queue as a stream of lines. The whole queue is never in memory.
+"""Export and import of a queue as a stream of lines, without holding the whole queue in memory.
 
-All decisions about lines are made here; callers with a store, a socket or a file drive it."""
+All decisions about lines are made here; callers do the I/O on stores, sockets and files."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,8 +33,8 @@ class BadLine(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """The result of an import. `refused` lines are invalid; `not_stored` lines were discarded with a bad line of their
-    batch; `fine` lines would be stored without `dry_run`."""
+    """The result of an import. `refused` lines are invalid; `not_stored` lines are valid but were discarded with an invalid
+    line in their batch; `fine` lines would be stored without `dry_run`."""
 
     lines: int
     created: int
@@ -152,7 +152,7 @@ class Importing:
 
     @property
     def lines(self) -> int:
-        """How many were taken."""
+        """Number of lines taken."""
         return len(self._outcomes)
 
     @property

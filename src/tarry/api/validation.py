@@ -1,4 +1,4 @@
-"""Validation of arguments that several verbs have: texts, due times, leases."""
+"""Validation of arguments shared by several verbs: texts, due times, leases."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta

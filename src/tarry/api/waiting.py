@@ -1,4 +1,4 @@
-"""Waiting for messages: `core.wakeup.wait_queue` decides when to look, this module sleeps until then."""
+"""Waiting for messages: `core.wakeup.wait_queue` decides when to poll, this module sleeps until then."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -11,7 +11,7 @@ from tarry.core.wakeup.wait_queue import Announce, Condition, Poll, WaitHint, Wa
 D = TypeVar("D")
 
 _LONGEST_S = 3_600.0
-"""Upper bound of a single wait, for all platforms; the plan then waits again."""
+"""Upper bound of a single sleep that all platforms support; the plan then sleeps again."""
 _POLL_AGAIN = WaitHint(timedelta(0))
 """The queue was renamed or deleted since the last poll. Waiting creates no queue; the next poll creates it, or raises."""
 

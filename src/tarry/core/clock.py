@@ -6,7 +6,7 @@ from typing import Protocol
 
 class Clock(Protocol):
     def pinned(self) -> datetime | None:
-        """The pinned instant, or None to use the clock of the database."""
+        """The pinned instant, or None to use the database's clock."""
         ...
 
 

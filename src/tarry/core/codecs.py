@@ -85,7 +85,7 @@ def _typed_codec(payload_type: type[P]) -> Codec[P]:
     def encode(value: P) -> tuple[bytes, str | None]:
         try:
             data = _json_bytes(value)
-            decoder.decode(data)  # reject what could not be decoded again
+            decoder.decode(data)  # reject values that do not survive a round trip
             return data, JSON
         except (TypeError, msgspec.MsgspecError) as error:
             raise InvalidPayload(f"a {type(value).__name__} cannot be encoded: {error}") from error
@@ -95,7 +95,7 @@ def _typed_codec(payload_type: type[P]) -> Codec[P]:
 
 @lru_cache(maxsize=256)
 def _check_type(payload_type: Any) -> None:
-    """Reject plain classes, also inside of other types: msgspec would reject them at the first message only."""
+    """Reject plain classes, nested ones included: msgspec would reject them only at the first message."""
 
     def refuse(plain: type[Any]) -> Any:
         raise TypeError(f"{plain.__name__} is a plain class, whose fields are not known")
@@ -104,7 +104,7 @@ def _check_type(payload_type: Any) -> None:
 
 
 def _pydantic_codec(payload_type: type[P]) -> Codec[P]:
-    """Uses pydantic through its methods only, so that it is not a dependency."""
+    """Calls only methods of the model: pydantic is not a dependency."""
 
     def encode(value: P) -> tuple[bytes, str | None]:
         if not isinstance(value, payload_type):
@@ -173,7 +173,7 @@ def _inside(value: Any) -> Iterable[Any]:
 
 
 def _levels(value: Any) -> Iterator[list[Any]]:
-    """The values of each depth. Level by level it is several times as fast as by recursion."""
+    """The values of each depth. Iterating by level is several times faster than recursion."""
     level: list[Any] = [value]
     while level:
         yield level
@@ -185,7 +185,7 @@ def _has_nan(value: Any) -> bool:
 
 
 def _deeper_than(value: Any, levels: int) -> bool:
-    """Whether a list or an object is inside that many others."""
+    """Whether a list or an object is nested deeper than `levels`."""
     return any(isinstance(item, (dict, list)) for level in islice(_levels(value), levels, levels + 1) for item in level)
 
 

@@ -1,4 +1,4 @@
-"""Parsers and formatters of durations and instants. Errors quote the text and list the accepted forms."""
+"""Parsing and formatting of durations and instants. Errors quote the text and list the accepted forms."""
 
 import re
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from tarry.core import limits
 from tarry.core.errors import InvalidInput
 
 LONGEST_TEXT = 64
-"""Characters of a duration or an instant. A longer text is rejected before it is parsed."""
+"""Maximum length of a duration or an instant. A longer text is rejected before it is parsed."""
 _NUMBER = re.compile(r"[0-9]+(?:[.,][0-9]+)?")
 _TERM = re.compile(rf"({_NUMBER.pattern})(ms|[A-Za-z])")
 Units = Sequence[tuple[str, str]]
@@ -17,7 +17,7 @@ _COMPACT: Units = (
     ("w", "weeks"), ("d", "days"), ("h", "hours"), ("m", "minutes"), ("s", "seconds"), ("ms", "milliseconds"),
 )  # fmt: skip
 _ISO_DATE: Units = (("Y", ""), ("M", ""), ("W", "weeks"), ("D", "days"))
-"""Without a name: years and months have no fixed length."""
+"""An empty name marks years and months, which have no fixed length."""
 _ISO_TIME: Units = (("H", "hours"), ("M", "minutes"), ("S", "seconds"))
 _INSTANT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?(?P<zone>.*)")
 _ZONE = re.compile(r"[Zz]|[+-][0-9]{2}:[0-9]{2}")
@@ -50,7 +50,7 @@ def delay(text: str, name: str) -> timedelta:
 
 
 def moment(text: str, name: str) -> datetime | timedelta:
-    """An instant; or, for `+10m`, the time from now, which the database's clock decides."""
+    """Parse an instant, or `+10m` as a duration, to be added to the database's clock."""
     stripped = _stripped(text, name, "a time", INSTANTS)
     if stripped.startswith("+"):
         return delay(stripped[1:], name)

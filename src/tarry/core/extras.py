@@ -8,7 +8,7 @@ from tarry.core.errors import TarryError
 
 @contextmanager
 def needs_extra(extra: str, purpose: str) -> Generator[None]:
-    """Around imports of a module that needs an extra."""
+    """Wrap the imports of an extra's modules: if one is missing, the error names the extra."""
     try:
         yield
     except ModuleNotFoundError as error:

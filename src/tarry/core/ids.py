@@ -19,7 +19,7 @@ def uuid7_with(unix_ns: int, tail: str) -> str:
 
 
 def uuid7s(unix_ns: int, tails: Sequence[str]) -> list[str]:
-    """Ids in ascending order: each is later than the one before by the least that an id can be, 1/4096 ms."""
+    """Ids in ascending order, one timestamp step (1/4096 ms) apart."""
     ms, rest_ns = divmod(unix_ns, 1_000_000)
     fraction, done, ids = rest_ns * 4096 // 1_000_000, 0, list[str]()
     while done < len(tails):
@@ -43,5 +43,5 @@ def _fractions() -> list[str]:
 
 @lru_cache(maxsize=1)
 def _milliseconds(ms: int) -> str:
-    """Kept, because a large batch generates a thousand keys in one."""
+    """Cached: a large batch generates a thousand keys per millisecond."""
     return f"{ms >> 16 & 0xFFFF_FFFF:08x}-{ms & 0xFFFF:04x}-7"

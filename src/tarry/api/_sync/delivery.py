@@ -22,7 +22,7 @@ P = TypeVar("P")
 class Delivery(DeliveredMessage[P]):
     """A delivery. As a context manager: ack on success; on an exception nack with the error and re-raise it.
 
-    Anything else than an `Exception` (Ctrl-C, a cancelled task) releases the message without counting the attempt."""
+    A `BaseException` such as Ctrl-C or a cancelled task releases the message without counting the attempt."""
 
     _queue: Queue[Any]
 
@@ -38,7 +38,7 @@ class Delivery(DeliveredMessage[P]):
         return self._settle("nack", conn, lambda: self._queue.leases.nack([failure], conn=conn))
 
     def touch(self, lease_for: timedelta | None = None, *, conn: Any = None) -> Settled:
-        """Prolong the lease. `BUSY`: another transaction has locked the message, and the lease ends when it did before."""
+        """Prolong the lease. `BUSY`: another transaction has locked the message, and `lease_until` is unchanged."""
         return self._queue.leases.touch([self.lease_id], lease_for, conn=conn)[0]
 
     def release(self, *, at: datetime | None = None, after: timedelta | None = None, conn: Any = None) -> Settled:
@@ -54,7 +54,7 @@ class Delivery(DeliveredMessage[P]):
         try:
             outcome = settle()[0]
         except StoreUnavailable:
-            raise  # it may have been done
+            raise  # the store may have settled the message
         except Exception:
             self.unconfirmed = None
             raise

@@ -46,7 +46,7 @@ class Leases:
         after: timedelta | None = None,
         conn: Any = None,
     ) -> list[Settled]:
-        """Release without counting the attempt: ready at once, or due `at` an instant or `after` a while."""
+        """Release without counting the attempt: ready immediately, or due `at` an instant or `after` a while."""
         due_at, after = checked_due(at, after)
         return self._store.run(
             self._messages.release(self._queue, checked_lease_ids(lease_ids), due_at=due_at, after=after), conn

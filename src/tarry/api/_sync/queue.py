@@ -28,9 +28,9 @@ P = TypeVar("P")
 
 
 class Queue(Generic[P]):
-    """Messages of one queue: offer, poll, read, edit. `leases` settles many at once; for the settings see `app.queues`.
+    """Messages of one queue: offer, poll, read, edit. `leases` settles many in one call; for the settings see `app.queues`.
 
-    Offers and acks of concurrent tasks of an event loop share a commit."""
+    Concurrent tasks of one event loop share a commit for their offers and acks."""
 
     def __init__(
         self,
@@ -89,14 +89,14 @@ class Queue(Generic[P]):
         return self._store.run(self._messages.offer(self.name, self._drafter.draft_message(message)), conn)
 
     def offer_many(self, messages: Iterable[Message[P]], *, conn: Any = None) -> list[Outcome]:
-        """All or nothing, with one outcome per message in the given order."""
+        """Offer all messages or none. Returns one outcome per message, in the given order."""
         return self._store.run(self._messages.offer_many(self.name, self._drafter.draft_messages(messages)), conn)
 
     def try_poll(self, *, conn: Any = None, **options: Unpack[PollArguments]) -> Delivery[P] | None:
         return next(iter(self.try_poll_many(1, conn=conn, **options)), None)
 
     def try_poll_many(self, n: int, *, conn: Any = None, **options: Unpack[PollArguments]) -> list[Delivery[P]]:
-        """Lease at most `n` messages that are deliverable now, by priority, due time and version."""
+        """Lease at most `n` messages that are deliverable now, in order of priority, due time and version."""
         chosen = PollOptions(consumer=self._consumer, **options) if options else self._poll_options
         return self._leased(self._messages.poll(self.name, limits.check_count(n), self._codec.decode, chosen), conn)
 
@@ -112,7 +112,7 @@ class Queue(Generic[P]):
     def poll_many(
         self, n: int, timeout: timedelta | None = None, **options: Unpack[PollArguments]
     ) -> list[Delivery[P]]:
-        """Wait for at least one message, and lease what is deliverable, at most `n`."""
+        """Wait until at least one message is deliverable, then lease at most `n`."""
         timeout = limits.check_timeout(timeout)
         if limits.check_count(n) <= 0:
             return []
@@ -129,13 +129,13 @@ class Queue(Generic[P]):
 
     def consume(self, *, prefetch: int | None = None, **options: Unpack[PollArguments]) -> Iterator[Delivery[P]]:
         """Yield deliveries forever, leased `prefetch` at a time; by default as many as the loop handles in 50 ms, at most
-        50. Unyielded ones are released when the loop ends."""
+        50. Prefetched messages that were not yielded are released when the loop exits."""
         size = None if prefetch is None else limits.check_count(prefetch, "prefetch")
         held: Prefetched[Delivery[P]] = Prefetched(size)
         try:
             while True:
                 deliveries = self.poll_many(held.size, **options)
-                # Not since the start of the wait, which may be long ago.
+                # Not the start of the wait, which may be long ago.
                 held.fill(deliveries, deliveries[0].polled_s, self._timer())
                 while (delivery := held.take(self._timer())) is not None:
                     yield delivery
@@ -171,8 +171,8 @@ class Queue(Generic[P]):
     ) -> Edited:
         """Change the named fields of a live message, as in `edit("order-17", priority=9, after=timedelta(minutes=5))`.
 
-        Attempts keep counting. A leased message is not changed unless `force` is set, which voids its lease. With the
-        `version` that was read: only if it has not changed since."""
+        Attempts keep counting. A leased message is not changed unless `force` is set, which voids its lease. With a
+        `version`, the edit applies only if the message still has that version."""
         seen = None if version is None else limits.check_count(version, "version")
         edit = checked_edit(changes, self._codec, self._store.settings.payload_limit)
         return self._store.run(
@@ -180,7 +180,7 @@ class Queue(Generic[P]):
         )
 
     def drop(self, key: str, *, version: int | None = None, unless_leased: bool = False, conn: Any = None) -> bool:
-        """Remove a live message, leased or not. With the `version` that was read: only if it has not changed since."""
+        """Remove a live message, leased or not. With a `version`: only if the message still has that version."""
         seen = None if version is None else limits.check_count(version, "version")
         return self._store.run(
             self._messages.drop(self.name, limits.check_key(key), version=seen, unless_leased=unless_leased), conn

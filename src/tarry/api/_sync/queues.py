@@ -48,7 +48,7 @@ class Queues:
         )
 
     def delete(self, name: str, *, force: bool = False, conn: Any = None) -> None:
-        """Refused while it has messages, including dead letters, unless `force`."""
+        """Delete a queue. Refused while it has messages, including dead letters, unless `force` is set."""
         self._store.run(self._role.delete(limits.check_existing_queue_name(name), force=force), conn)
 
     def pause(self, name: str, *, reason: str | None = None, conn: Any = None) -> QueueInfo:
@@ -65,7 +65,7 @@ class Queues:
 
     def export(self, name: str, *, conn: Any = None) -> Iterator[bytes]:
         """All live messages in due order, as JSON lines for `import_lines`. Read page by page, not in one snapshot:
-        messages that change meanwhile may be missing or duplicated."""
+        messages that change during the export may be missing or duplicated."""
         self.get(name, conn=conn)
         after: MessagePosition | None = None
         while True:

@@ -30,7 +30,7 @@ class Redrive:
         return self.job
 
     def advance(self, *, conn: Any = None) -> RedriveJob:
-        """Make one step, if one is due: for programs without a sweeper."""
+        """Make one step if it is due; for programs without a sweeper."""
         self._store.run(self._role.advance_redrive(self.id), conn)
         return self.refresh(conn=conn)
 
@@ -38,11 +38,11 @@ class Redrive:
         return self._turn(RedriveState.PAUSED, reason, conn)
 
     def resume(self, *, conn: Any = None) -> RedriveJob:
-        """Continue; also with the rest of a job whose canaries died again."""
+        """Continue, including a job that paused because its canaries died again."""
         return self._turn(RedriveState.RUNNING, None, conn)
 
     def cancel(self, reason: str | None = None, *, conn: Any = None) -> RedriveJob:
-        """End the job. Redriven messages stay live, the others stay dead."""
+        """Stop the job for good. Redriven messages stay live, the others stay dead."""
         return self._turn(RedriveState.CANCELLED, reason, conn)
 
     def _turn(self, state: RedriveState, reason: str | None, conn: Any) -> RedriveJob:

@@ -18,11 +18,11 @@ R = TypeVar("R")
 
 
 class Offload:
-    """Runs one computation at a time in a thread of its own; in blocking code, at once. One, so that the event loop competes
-    with a single thread for the interpreter, however many requests compute; and its own, so that they do not fill the pool
-    of the loop.
+    """Runs computations in a dedicated thread, one at a time; in blocking code, inline. With a single thread the event
+    loop has one competitor for the interpreter, however many requests compute; a dedicated one leaves the loop's thread
+    pool free.
 
-    While `inline()` is true, computations run in the caller's thread: they may call functions of the program."""
+    While `inline()` is true, computations run in the caller's thread: they may call user functions."""
 
     def __init__(self, name: str, inline: Callable[[], object]) -> None:
         self._inline = inline
@@ -37,9 +37,8 @@ class ScheduleCommands:
         self._offload = offload
 
     def change(self, name: str, make: Make, conn: Any, target: ScheduleSpec | None = None) -> ScheduleState | None:
-        """Apply the change computed by `make` and return the schedule after it; None if it is gone. Without a schedule
-        there are no waiting ticks, and if it already equals `target` none are withdrawn: in both cases the ledger is not
-        read."""
+        """Apply the change computed by `make` and return the new state; None if the schedule does not exist. The ledger is
+        read only if waiting ticks may be withdrawn: the schedule exists and differs from `target`."""
         run, cron = self._store.run, self._store.cron
         for _ in range(TRIES):
             states = run(cron.schedules(name), conn)
@@ -56,9 +55,9 @@ class ScheduleCommands:
         raise contended(name)
 
     def now(self, conn: Any) -> datetime:
-        """The time, read after the schedules were. Read before, and delayed, it could be earlier than the last decision of
-        another process: that looks like a clock that was set back, and ticks of the last minute would be decided again,
-        under a configuration that was not in force then."""
+        """The store's time. Read it after the schedules: an earlier reading could precede the last decision of another
+        process. That looks like a clock that was set back, and ticks of the last minute would be decided again, under a
+        configuration that was not in force then."""
         return self._store.run(self._store.queues.now(), conn)
 
     def install(self, spec: ScheduleSpec, payload_of: PayloadOf | None, conn: Any) -> ScheduleState:
@@ -70,7 +69,7 @@ class ScheduleCommands:
     def install_ticks(
         self, spec: ScheduleSpec, messages: Sequence[PlannedMessage], conn: Any = None, *, again: bool = False
     ) -> bool:
-        """`again`: only if this configuration is still installed. Returns whether it is."""
+        """Install the ticks of a program. `again`: only if this configuration is still installed. Returns whether it is."""
         installed = True
 
         def make(current: Current) -> ScheduleChange | None:
@@ -84,8 +83,8 @@ class ScheduleCommands:
         return installed
 
     def uninstall(self, name: str, config_hash: str | None, conn: Any) -> bool:
-        """Whether there was anything to uninstall. If it is gone on a retry, there was: the first response may have been
-        lost."""
+        """Uninstall a schedule and return whether it existed. On a retry it may be gone because the first attempt
+        succeeded and only its response was lost; this counts as existed."""
         existed = False
 
         def make(current: Current) -> ScheduleChange | None:

@@ -30,7 +30,7 @@ class Schedules:
         self._cron = store.cron
         self._owned: Mapping[str, Owned] = {} if owned is None else owned
         self.offload = Offload("tarry-schedules", lambda: self._owned)
-        """Where ticks are computed: a rare expression or a long backfill would keep the event loop from answering."""
+        """Computes ticks outside the event loop, which a rare expression or a long backfill would block."""
         self._commands = ScheduleCommands(store, self.offload)
 
     def list(self, *, conn: Any = None) -> builtins.list[ScheduleState]:
@@ -46,7 +46,7 @@ class Schedules:
         return self._commands.install(spec, None, conn)
 
     def apply(self, specs: Sequence[ScheduleSpec], *, remove: Iterable[str] = (), conn: Any = None) -> None:
-        """Install many and remove others, all or nothing."""
+        """Install `specs` and remove the schedules in `remove`, all or nothing."""
         checked, removed = declared(specs, self._store.settings), list(remove)
         for _ in range(TRIES):
             states = {state.name: state for state in self.list(conn=conn)}
@@ -95,7 +95,7 @@ class Schedules:
         return tick
 
     def missing(self, name: str, since: datetime, until: datetime, *, conn: Any = None) -> builtins.list[datetime]:
-        """The ticks in [since, until) without a message: what `backfill` would create."""
+        """The ticks in [since, until) without a message, which `backfill` would create."""
         span = checked_range(since, until)
         check_schedule_name(name)
         now = self._commands.now(conn)
@@ -104,16 +104,16 @@ class Schedules:
         return self.offload.run(schedule_changes.missing, span, state, now, records)
 
     def backfill(self, name: str, since: datetime, until: datetime, *, conn: Any = None) -> builtins.list[datetime]:
-        """Create the messages of those ticks now. Returns the ticks."""
+        """Create messages for the missing ticks in [since, until), due now. Returns the ticks."""
         span = checked_range(since, until)
         return self._decided(name, partial(schedule_changes.backfill, self._payload_of(name), span), conn, span)
 
     def _decided(
         self, name: str, decide: Decide, conn: Any, span: tuple[datetime, datetime] | None = None
     ) -> builtins.list[datetime]:
-        """Decide ticks by what the ledger has of a span, else of the time ahead; and not once more if a response was lost: a
-        change that was rejected may have been applied earlier by this call. Then the ledger has its ticks with the decision
-        time chosen here."""
+        """Decide ticks from the ledger entries of a span, or of the time ahead. Repeating after a lost response does
+        not decide twice: if a rejected change was already applied by this call, the ledger has its ticks with the
+        decision time chosen here."""
         check_schedule_name(name)
         now = self._commands.now(conn)
         tried: set[datetime] = set()
@@ -123,7 +123,7 @@ class Schedules:
                 records = self._store.run(self._cron.ticks(name, since=now, limit=10_000), conn)
             else:
                 records = self._recorded(name, *span, conn)
-            if done := sorted(each.tick for each in records if each.decided_at == now and each.tick in tried):
+            if done := sorted(record.tick for record in records if record.decided_at == now and record.tick in tried):
                 return done
             change, ticks = self.offload.run(decide, state, now, records)
             if not ticks or self._store.run(self._cron.apply_changes([change]), conn)[0]:
@@ -160,7 +160,7 @@ class Schedules:
         return self.offload.run(planner.with_verdicts, state, fires, ahead)
 
     def explain(self, name: str, tick: datetime, *, conn: Any = None) -> str:
-        """The verdict of a tick and its reason, past or expected."""
+        """The past or expected verdict of a tick, and its reason."""
         at = limits.check_instant(tick, "tick")
         state = self.get(name, conn=conn)
         now = self._commands.now(conn)
@@ -176,7 +176,7 @@ class Schedules:
         limit: int = 100,
         conn: Any = None,
     ) -> builtins.list[TickRecord]:
-        """The decisions about its ticks, newest first. The ledger outlives the schedule."""
+        """Decisions about the schedule's ticks, newest first. The ledger outlives the schedule."""
         ticks = self._cron.ticks(
             check_schedule_name(name),
             since=None if since is None else limits.check_instant(since, "since"),

@@ -1,4 +1,4 @@
-"""Anomalies: what detectors found, and what users muted."""
+"""Anomalies: the findings of detectors, and mutes."""
 
 from dataclasses import dataclass
 from datetime import datetime

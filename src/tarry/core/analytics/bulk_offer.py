@@ -1,6 +1,6 @@
 """Bulk offers in two steps: many tasks stage rows, one driver merges them.
 
-A write has an id, which is an idempotency key: it is merged at most once, and repeating it returns the first outcome."""
+The id of a write is its idempotency key: a write is merged at most once, and repeating it returns the first outcome."""
 
 from __future__ import annotations
 
@@ -125,8 +125,8 @@ class SinkWrite:
 def disjoint_groups(staged: Sequence[Staged]) -> list[list[Staged]]:
     """Group attempts whose key ranges overlap; the groups are in key order.
 
-    Each group is merged by its own statement, and still all rows are locked in one order. Sorted input gives one group
-    per task; unsorted input gives a single one."""
+    Each group is merged by its own statement, and all rows are still locked in key order. Sorted input gives one group
+    per task; unsorted input gives a single group."""
     groups: list[list[Staged]] = []
     end: tuple[str, str] | None = None
     for attempt in sorted(staged, key=lambda each: each.first):

@@ -1,4 +1,4 @@
-"""The calendar that the rhythm of queues follows: clocks of a time zone, with their changes, and holidays."""
+"""The calendar of queue load: a time zone with its clock changes, and holidays."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Calendar:
         return (_SUNDAY if local.date() in self.holidays else local.weekday()) * 24 + local.hour
 
     def hours(self, day: date) -> Iterator[tuple[int, int]]:
-        """The hours of a date in UTC, each with its hours of the week: two, if the zone is half an hour apart."""
+        """The UTC hours of a date, each with the local hour of the week; twice, if the zone's offset includes a half hour."""
         midnight = datetime.combine(day, time(), UTC)
         quarters = (midnight + n * _QUARTER for n in range(96))
         yield from sorted({(at.hour, self.hour_of_week(at)) for at in quarters})

@@ -49,7 +49,7 @@ def sentence(verdict: ForecastVerdict, *, ahead_for: timedelta, capacity_for: ti
 
 
 def _rate(per_minute: float) -> str:
-    """In a unit in which it is not zero: 0.2 a minute is no capacity of 0."""
+    """The rate in a unit in which it does not round to zero: 0.2 a minute is not a capacity of 0."""
     for minutes, unit in ((1, "a minute"), (60, "an hour")):
         if per_minute * minutes >= 1:
             return f"{per_minute * minutes:,.0f} {unit}"

@@ -54,7 +54,7 @@ class LakeFile:
 
 
 class QueueNames(NamedTuple):
-    """A queue and its names. The archive has the name that it had when an event was archived, and its id, which stays."""
+    """A queue and its names. Archived events have its permanent id, and its name at the time of archiving."""
 
     queue_id: int
     name: str
@@ -126,14 +126,14 @@ class ArchivedDay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgottenKey:
-    """What PostgreSQL had of a key, and has no longer unless it is live or dead."""
+    """Counts of a key's rows deleted from PostgreSQL; a live message and dead letters stay."""
 
     live: int
     dead: int
     events: int
     anomalies: int
     left_over: int
-    """Events that are not archived yet, and stay."""
+    """Events that stay because they are not archived yet."""
 
 
 @dataclass(slots=True)
@@ -167,7 +167,7 @@ class PastRun:
 
     @property
     def failed(self) -> bool:
-        """Ended without completing: by an error, or with its process."""
+        """Whether it failed with an error, or its process died."""
         return self.state in ("failed", "lost")
 
 

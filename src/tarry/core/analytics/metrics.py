@@ -1,4 +1,4 @@
-"""Results of the pipeline as the API and the command line read them.
+"""Pipeline results as the API and the command line read them.
 
 Durations are seconds as floats: they are drawn and printed, not added to instants."""
 

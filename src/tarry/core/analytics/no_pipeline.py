@@ -1,4 +1,4 @@
-"""The results of the pipeline on a store without one: there are none."""
+"""Empty pipeline results, for stores without a pipeline."""
 
 from typing import Any, TypeVar
 
@@ -12,7 +12,7 @@ R = TypeVar("R")
 
 
 class NoPipeline:
-    """`AnalyticsRole` without `events`, which the store has."""
+    """`AnalyticsRole` except `events`, which the store implements."""
 
     def _result(self, value: R) -> Operation[R]:
         """An operation of the store that has this result."""

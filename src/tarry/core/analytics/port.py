@@ -1,4 +1,4 @@
-"""The port through which the broker reads the results of the pipeline: pages of rows, for keys restricted to some queues.
+"""The port through which the broker reads pipeline results: pages of rows, filtered for keys restricted to some queues.
 
 A page contains the last completed run of its job, because an empty page may mean that nothing happened, or that the job
 has not run."""
@@ -82,7 +82,7 @@ class AnalyticsRole(Protocol):
         self, id: int, *, by: str | None, note: str | None, is_false_positive: bool = False
     ) -> Operation[Anomaly | None]:
         """Acknowledge an anomaly; the first acknowledgement is kept. A false positive raises the threshold of its detector
-        for its queue and consumer: what has no higher score is not raised for 90 days."""
+        for its queue and consumer: for 90 days, only anomalies with a higher score are raised."""
         ...
 
     def mute(
@@ -91,7 +91,7 @@ class AnalyticsRole(Protocol):
     def mutes(self) -> Operation[list[Mute]]: ...
     def unmute(self, id: int) -> Operation[bool]: ...
     def bands(self, queue: str, metric: str) -> Operation[list[Band]]:
-        """What is usual, by hour of the week: of offered, acked, failed, processing or lag."""
+        """The usual range by hour of the week. Metrics: offered, acked, failed, processing, lag."""
         ...
 
     def runs(self, *, job: str | None = None, before: int | None = None, limit: int = 100) -> Operation[list[PastRun]]:

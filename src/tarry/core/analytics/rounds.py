@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """Everything that is visible in `snapshot` and was not in that of the round before, from batches up to `position` in the
-    lake's chain. It is planned before anything is written, so that a repeated round has the same events and number.
+    """The events visible in `snapshot` but not in the previous round's, from batches up to `position` in the lake's chain.
+    A round is planned before anything is written: repeating it gives the same events and number.
     """
 
     lake: str

@@ -19,34 +19,34 @@ from tarry.core.errors import InvalidInput
 from tarry.core.messages.retry import Retry
 
 POINTS = 60
-"""Of the series of a result."""
+"""Points in each series of a result."""
 NOISE_S = 0.05
-"""Differences of less than this are those of wake-up and round trips, which the model does not have."""
+"""Smaller differences come from wakeups and round trips, which are not modelled."""
 
 _NEIGHBOURS = 20
-"""Copies of an arrival are spread over so many of the next ones. In the gap before the next one alone, short gaps would
-become two short ones: of Poisson arrivals doubled to a load of 0.7, the median wait was 2.2 times that of theory. Chance and
-demand cannot be distinguished in a recording, so a random peak is doubled as well: the mean wait is still 1.3 times that of
-theory."""
+"""Copies of an arrival are spread over this many following arrivals. If they were placed only in the gap before the next
+arrival, short gaps would split into two shorter ones: for Poisson arrivals doubled to a load of 0.7, the median wait was 2.2
+times the theoretical one. A recording does not distinguish chance from demand, so random peaks are doubled as well, and the
+mean wait is still 1.3 times the theoretical one."""
 
 
 class Arrival(NamedTuple):
-    """One message. `at_s`: due and offered, so that it can be delivered."""
+    """One message. `at_s`: when it is both offered and due, and so deliverable."""
 
     at_s: float
     service_s: float
-    """How long each attempt keeps a worker."""
+    """How long each attempt occupies a worker."""
     priority: int = 0
     failures: int = 0
     """Attempts that failed."""
     losses: int = 0
     """Attempts whose lease expired; they come first."""
     is_dead: bool = False
-    """It did not succeed in these attempts. With more, each fails with the probability of any attempt."""
+    """It failed all its attempts. Any further attempt fails with the overall failure rate."""
     is_buried: bool = False
-    """Its handler made it a dead letter, which no policy changes."""
+    """Its handler buried it, under any retry policy."""
     leaves_s: float = inf
-    """When it was dropped or replaced: it is not delivered any more then."""
+    """When it was dropped or replaced: it is not delivered after that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class Scenario:
     rate: float = 1.0
     """Load as a multiple of the recorded one."""
     opens_s: float = 0.0
-    """When the workers begin."""
+    """When the workers start."""
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -71,7 +71,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """What happened to the messages, in a recording or in the model."""
+    """Statistics of the messages in a recording or in a simulation."""
 
     messages: int
     done: int
@@ -88,7 +88,7 @@ class Course:
     """Share of the workers' time that was used."""
     step_s: float
     waiting: tuple[int, ...]
-    """The most messages that were ready and waited, in each step: ready to be drawn."""
+    """Maximum number of waiting messages in each step, as the points of a chart."""
 
 
 class Delivered(NamedTuple):
@@ -107,7 +107,7 @@ def simulate(arrivals: Sequence[Arrival], scenario: Scenario) -> Course:
     messages = _at_rate(sorted(arrivals), scenario.rate, random)
     failing = _failure_rate(arrivals)
     retry, most = scenario.retry, scenario.max_attempts or inf
-    # Of equal times, workers become free first, and all messages of the instant are ready before one is chosen.
+    # At equal times workers become free first, and all messages of the instant are ready before one is chosen.
     future: list[
         tuple[float, int, int, int]
     ] = []  # seconds, 0: a worker is free or 1: a message is ready, message, attempt
@@ -162,7 +162,7 @@ def simulate(arrivals: Sequence[Arrival], scenario: Scenario) -> Course:
 
 
 def course(messages: Sequence[Delivered], workers: int) -> Course:
-    """The numbers of a recording, or of a run of the model."""
+    """Statistics of a recording, or of one simulation."""
     first = min((of.ready_s for of in messages), default=0.0)
     last = max((of.ready_s for of in messages), default=0.0)
     end = max((of.end_s for of in messages), default=0.0)
@@ -185,8 +185,8 @@ def course(messages: Sequence[Delivered], workers: int) -> Course:
 
 
 def difference(recorded: Course, simulated: Course, service_s: float) -> tuple[float, str]:
-    """How well the model reproduces a recording: the largest difference of a number, as a share of the recorded one or of the
-    mean service time, whichever is longer, and its name.
+    """The largest deviation of the model from a recording, and the name of that number. Deviations are relative to the
+    recorded value or the mean service time, whichever is longer.
     """
     shortest = max(service_s, NOISE_S)
     numbers = (
@@ -200,7 +200,7 @@ def difference(recorded: Course, simulated: Course, service_s: float) -> tuple[f
 
 
 def _at_rate(arrivals: Sequence[Arrival], rate: float, random: Random) -> list[Arrival]:
-    """Each arrival as many times as the rate demands, spread until one of the next ones: bursts stay bursts and grow, and
+    """The arrivals multiplied by `rate`, with copies spread over the following arrivals: bursts stay bursts and grow, and
     independent arrivals stay independent.
     """
     if rate == 1.0:

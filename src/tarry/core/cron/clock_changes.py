@@ -1,4 +1,4 @@
-"""The behaviour of a schedule at changes of the clock of its zone, in words. The rules are those of `schedule_types`."""
+"""Descriptions of a schedule's behaviour at clock changes of its zone. The rules are in `schedule_types`."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -10,7 +10,7 @@ from tarry.core.cron.schedule_types import Cron, Daily, Schedule, Timetable
 from tarry.core.cron.timezones import first_change, instant, offset, reading, zone_of
 
 MOST_READINGS = 100
-"""Readings within one change that are counted."""
+"""Maximum number of readings counted within one change."""
 _NAMED = 3
 _SECOND = timedelta(seconds=1)
 _YEAR = timedelta(days=366)
@@ -19,17 +19,17 @@ _YEAR = timedelta(days=366)
 class ClockChange(NamedTuple):
     at: datetime
     moved: timedelta
-    """Positive: the clock is set forward, and readings are left out; negative: readings come twice."""
+    """Positive: the clock is set forward, and readings are skipped; negative: readings occur twice."""
     sentence: str
-    """When, and by how much."""
+    """When the clock is set, and by how much."""
     effect: str
     """The behaviour of the schedule."""
     around: tuple[datetime, ...]
-    """The ticks before, at and after it."""
+    """The ticks before, at and after the change."""
 
 
 def is_wall_clock(schedule: Schedule) -> bool:
-    """Whether each local time fires once per date; else every matching instant does."""
+    """Whether each local time fires once per date; otherwise every matching instant fires."""
     return isinstance(schedule, Daily) or (isinstance(schedule, Cron) and schedule.is_wall_clock)
 
 

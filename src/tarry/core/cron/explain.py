@@ -1,4 +1,4 @@
-"""Explanation of the verdict of a tick."""
+"""Explanation of a tick's verdict."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -8,7 +8,7 @@ from tarry.core.cron.planner import MOST_COUNTED, plan
 
 
 def explain(state: ScheduleState, tick: datetime, now: datetime, records: Iterable[TickRecord]) -> str:
-    """The verdict that a tick got or will get, and why, in a sentence."""
+    """A sentence with the past or expected verdict of a tick and its reason."""
     spec, shown = state.spec, tick.isoformat()
     entries = sorted(
         records, key=lambda record: (record.until is not None, record.verdict not in FIRED, record.hash != spec.hash)

@@ -1,7 +1,7 @@
 """Cron expressions as wall-clock readings, without zones. The only module that uses cronsim.
 
-cronsim parses, and finds the next matching reading. `schedule_types` handles changes of the clock, in one way for five and
-for six fields; cronsim's own handling follows Debian's, which depends on how the fields are written."""
+cronsim parses expressions and finds the next matching reading. `schedule_types` handles clock changes, in the same way for
+five and six fields; cronsim's own handling follows Debian's, which depends on how the fields are written."""
 
 from copy import copy
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ class CronExpression:
 
     def next_reading(self, after: datetime) -> datetime | None:
         """The next matching reading; None if there is none within 50 years."""
-        search = copy(self._parsed)  # parsing anew would take longer than searching
+        search = copy(self._parsed)  # parsing again would take longer than the search
         search.dt = after.replace(microsecond=0)
         try:
             return next(search)

@@ -1,8 +1,8 @@
-"""Schedules as stored: the configuration, the progress of planning, and the ledger of ticks.
+"""Stored schedules: the configuration, the planning progress, and the tick ledger.
 
 Every change of a schedule (install, plan, pause, skip, delete) is a `ScheduleChange`: computed from the state that was
-read, and applied in one transaction by compare-and-set. So several schedulers need no leader: a concurrent writer loses and
-retries."""
+read, and applied in one transaction by compare-and-set. Several schedulers therefore need no leader: a concurrent writer
+loses and retries."""
 
 import hashlib
 import re
@@ -31,7 +31,7 @@ class Misfire(StrEnum):
 
     SKIP = "skip"
     ONCE = "once"
-    """One tick fires for all of them: a following one that is on time, else the last missed one."""
+    """One tick fires for all missed ones: the next tick that is on time, otherwise the last missed tick."""
     ALL = "all"
     """All fire, except those older than the catch-up window."""
 
@@ -78,8 +78,8 @@ class CronMessage:
 MADE = frozenset({Verdict.PLANNED, Verdict.TRIGGERED, Verdict.BACKFILLED})
 """Verdicts that create a message."""
 FIRED = MADE - {Verdict.TRIGGERED}
-"""Verdicts by which a tick of a schedule created its message. The tick does not fire again, neither for another
-configuration of the schedule nor after the clock was set back across it."""
+"""Verdicts by which a regular tick created its message. The tick does not fire again, neither for another configuration
+of the schedule nor after the clock was set back across it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +162,7 @@ class ScheduleState:
     cursor_at: datetime
     """Every tick up to this instant has been decided."""
     wake_at: datetime | None
-    """When a scheduler must plan it next; None: never, or it is paused."""
+    """When a scheduler must plan it next. None: never, or not while it is paused."""
     generation: int = 1
     """Grows with every change of the configuration: a plan for an older generation is void."""
     revision: int = 0
@@ -175,10 +175,10 @@ class ScheduleState:
     last_live: bool = False
     """Whether the last message that it created is still live. Read only if overlaps are skipped."""
     forgotten_until: datetime | None = None
-    """Entries of the ledger up to here were deleted: those ticks are over, and do not fire again."""
+    """Ledger entries up to here were deleted: those ticks do not fire again."""
 
     ledger: str = field(default="", compare=False, repr=False)
-    """The store's id of the ledger of this installation."""
+    """The store's id of this installation's ledger."""
 
     @property
     def name(self) -> str:
@@ -223,7 +223,7 @@ class TickRecord(Decided):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TickChange(Decided):
-    """A decision to enter. A draft becomes a message, unless the ledger shows that the tick has fired."""
+    """A new ledger entry. Its draft becomes a message, unless the ledger shows that the tick has fired."""
 
     hash: str
     queue: str | None = None
@@ -243,11 +243,11 @@ class ScheduleChange:
     """Ticks, by hash, whose messages are removed if they were never delivered."""
     ticks: tuple[TickChange, ...] = ()
     moves_only: bool = False
-    """Only the progress of planning changes, not the configuration: the usual change of a scheduler."""
+    """Only the planning progress changes, not the configuration: the usual change by a scheduler."""
 
     def by_instant(self, tick_change: TickChange) -> bool:
-        """Whether the tick does not fire if another configuration has `FIRED` at that instant. For a program that chooses
-        its own ticks, a tick with another hash is another tick."""
+        """Whether the tick is suppressed if another configuration has `FIRED` at that instant. If a program chooses its own
+        ticks, a tick with another hash is a different tick."""
         return (
             tick_change.verdict in FIRED and self.after is not None and not isinstance(self.after.spec.schedule, Ticks)
         )

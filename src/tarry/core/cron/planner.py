@@ -1,4 +1,4 @@
-"""The plan of a schedule at an instant: used by the scheduler, preview and explain alike."""
+"""Planning of a schedule at an instant, for the scheduler, `preview` and `explain`."""
 
 from bisect import bisect_right
 from collections import Counter
@@ -15,11 +15,11 @@ from tarry.core.cron.model import FIRED, Decided, Misfire, Overlap, Policy, Reas
 from tarry.core.cron.schedule_types import BEGIN, Timetable
 
 MOST_AT_ONCE = 1_000
-"""Maximum number of decisions in one plan; the next plan follows at once."""
+"""Maximum number of decisions in one plan; the next plan follows immediately."""
 MOST_BYTES = 16 * 1024 * 1024
-"""Maximum payload bytes of the messages of one plan."""
+"""Maximum total payload bytes of one plan."""
 MOST_COUNTED = 1_000
-"""Up to this number, the ticks of a skipped range are counted."""
+"""Maximum number of ticks counted in a skipped range."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class Plan:
     decided: tuple[Decided, ...]
     cursor_at: datetime
     wake_at: datetime | None
-    """Not later than `now` if there are more decisions to make at once."""
+    """Not later than `now` if more decisions are due immediately."""
 
 
 def fitting(payload: bytes | None, most: int) -> int:
@@ -59,14 +59,14 @@ def plan(state: ScheduleState, now: datetime, most: int | None = None) -> Plan:
 
 
 def _wake(cursor: datetime, next_tick: datetime, policy: Policy) -> datetime:
-    """Plan again when the last planned tick has come, or when the following one comes within the horizon."""
+    """When to plan again: at the last planned tick, or when the following tick enters the planning horizon."""
     return min(cursor, next_tick - policy.in_advance_for) if policy.in_advance_for else cursor
 
 
 def _rewound(state: ScheduleState, now: datetime) -> datetime:
-    """The cursor, or an earlier one if the clock was set back: then the last planning, or the cursor, lies in the future.
+    """The cursor, or an earlier one if the clock was set back: then `decided_at` or the cursor lies in the future.
 
-    All ticks ahead or within the grace period are then planned again; the ledger keeps those from firing twice that have."""
+    All ticks ahead or within the grace period are then planned again; the ledger prevents a second firing."""
     cursor, policy = state.cursor_at, state.spec.policy
     if state.decided_at <= now and cursor <= now + policy.in_advance_for:
         return cursor
@@ -170,8 +170,8 @@ def load_ahead(
     every: timedelta = timedelta(minutes=1),
     origin: datetime = BEGIN,
 ) -> Iterator[tuple[str, datetime, int]]:
-    """Messages that schedules will add before `until`, beyond those already planned: queue, minute, number. With `every` an
-    hour: the start of the hour, counted from `origin`."""
+    """Messages that schedules will add before `until`, beyond those already planned: queue, start of the minute, number.
+    With `every` an hour: the start of the hour, counted from `origin`."""
     last = until - timedelta(microseconds=1)
     origin = BEGIN + (origin - BEGIN) % every
     begun_until = min(last, _start(now, every, origin) + every - timedelta(microseconds=1))
@@ -211,7 +211,7 @@ _KEPT_SLICES = 2_000
 def _later_slices(
     timetable: Timetable, after: datetime, until: datetime, every: timedelta, origin: datetime
 ) -> tuple[tuple[datetime, int], ...]:
-    """Kept, because a calendar is read again and again, and whole slices ahead do not change while one lasts."""
+    """Cached: calendars are read repeatedly, and future slices do not change until the current one has passed."""
     return tuple(timetable.per_slice(after, until, every, origin))
 
 

@@ -1,4 +1,4 @@
-"""Computes every change of a schedule from the state that was read; uses neither a clock nor a store."""
+"""Computation of schedule changes from the state that was read, without a clock or a store."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ _US = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedMessage:
-    """The message of a tick that a program chose itself; its key has the tick, and it is delivered at `due_at`."""
+    """The message of a tick chosen by a program: its key contains the tick, and it is delivered at `due_at`."""
 
     tick: datetime
     payload: Encoded
@@ -59,9 +59,9 @@ def install(
     waiting: Sequence[TickRecord],
     payload_of: PayloadOf | None,
 ) -> ScheduleChange | None:
-    """Install or replace a schedule. Undelivered messages of the older configuration are withdrawn; those whose tick has come
-    and also belongs to the new configuration are created again by the new one. The same holds for ticks that have come and
-    are not decided yet: the result is as if a scheduler had run just before."""
+    """Install or replace a schedule. Undelivered messages of the old configuration are withdrawn; a message whose tick has
+    passed and also belongs to the new configuration is created again by the new one. The same holds for passed ticks that are
+    not decided yet: the result is as if a scheduler had run just before."""
     if current is not None and current.spec == spec:
         return advance(current, now, payload_of)
     same = current is not None and current.spec.hash == spec.hash
@@ -95,8 +95,8 @@ def install(
 def _overdue(
     current: ScheduleState | None, spec: ScheduleSpec, now: datetime, payload_of: PayloadOf | None
 ) -> tuple[TickChange, ...]:
-    """The overdue ticks of a replaced configuration. Its policy decides which of them fire; the new configuration creates the
-    message, if it has the tick too. Without this they would have neither message nor ledger entry."""
+    """Decisions on the overdue ticks of a replaced configuration, which would otherwise have neither message nor ledger
+    entry. The old policy decides which of them fire; the new configuration creates the message, if it has the tick too."""
     if current is None or current.spec.hash == spec.hash:
         return ()
     old = current.spec
@@ -120,7 +120,7 @@ def _until(planned: Plan, now: datetime) -> list[Decided]:
 
 
 def _each_once(*ticks: TickChange) -> tuple[TickChange, ...]:
-    """Remove repeated ticks, which occur after the clock was set back: the first decision counts."""
+    """Keep the first decision on each tick: ticks repeat after the clock was set back."""
     unique: dict[object, TickChange] = {}
     for change in ticks:
         unique.setdefault((change.hash, change.tick, change.until), change)
@@ -138,7 +138,7 @@ def install_ticks(
     waiting: Sequence[TickRecord],
     messages: Iterable[PlannedMessage],
 ) -> ScheduleChange | None:
-    """Install ticks that a program chose itself; undelivered messages of another hash are withdrawn."""
+    """Install ticks chosen by a program; undelivered messages of another hash are withdrawn."""
     same = current is not None and current.spec == spec
     unique = {message.tick: message for message in messages}
     ticks = [
@@ -181,7 +181,7 @@ def pause(
     reason: str | None,
     payload_of: PayloadOf | None,
 ) -> ScheduleChange | None:
-    """Pause a schedule. Messages of ticks that have come stay for their consumers."""
+    """Pause a schedule. Messages of ticks that have passed stay deliverable."""
     if current.paused:
         return None
     # An operator cannot create the payloads of a program's schedule: undecided ticks then belong to the pause.
@@ -231,7 +231,7 @@ def _is_over(record: TickRecord, spec: ScheduleSpec) -> bool:
 def trigger(
     payload_of: PayloadOf | None, current: ScheduleState, now: datetime, ahead: Iterable[TickRecord]
 ) -> tuple[ScheduleChange, list[datetime]]:
-    """Fire once now, outside of the timetable. The tick is this instant, or the next one without an entry."""
+    """Fire once now, outside the timetable. The tick is this instant, or the next instant without a ledger entry."""
     taken, tick = {record.tick for record in ahead}, now
     while tick in taken or current.spec.timetable.has(tick):
         tick += _US
@@ -241,7 +241,7 @@ def trigger(
 def missing(
     span: tuple[datetime, datetime], current: ScheduleState, now: datetime, records: Iterable[TickRecord]
 ) -> list[datetime]:
-    """The ticks from the start of a span, and before its end, that have come and did not fire, for a backfill."""
+    """The past ticks in [since, until) that did not fire, for a backfill."""
     (since, until), forgotten = span, current.forgotten_until
     if forgotten is not None and since <= forgotten:
         raise InvalidState(
@@ -264,7 +264,7 @@ def backfill(
     now: datetime,
     records: Iterable[TickRecord],
 ) -> tuple[ScheduleChange, list[datetime]]:
-    """Not more messages than one transaction may create, by the total size of their payloads."""
+    """Fire the missing ticks of a span. The total payload size limits the messages of one transaction."""
     ticks = missing(span, current, now, records)
     if len(ticks) > (most := fitting(current.spec.payload, MOST_BACKFILLED)):
         raise InvalidState(

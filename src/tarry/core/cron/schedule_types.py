@@ -1,4 +1,4 @@
-"""Kinds of schedules: periodic, daily, by cron expression. The current time is an argument.
+"""Schedule types: periodic, daily, cron expression. The current time is an argument.
 
 There are two kinds of time:
 
@@ -183,7 +183,7 @@ class Cron:
 
 @dataclass(frozen=True, slots=True)
 class Ticks:
-    """No rule: a program chooses the ticks. The schedule of `install_tick`."""
+    """A schedule without a rule, whose ticks a program chooses with `install_tick`."""
 
     hash: str
     kind = "ticks"
@@ -267,7 +267,7 @@ class Timetable:
                 yield start, len(offsets)
             else:
                 ticks = [tick, *self.after(tick, min(last, until))]
-                offsets = [each - start for each in ticks] if repeats else []
+                offsets = [tick - start for tick in ticks] if repeats else []
                 yield start, len(ticks)
             tick = self.next_after(last)
 
@@ -280,7 +280,7 @@ class Timetable:
         if first is None or first > at:
             return None
         steps = range(int((at - first) / _MS) + 1)
-        # The number of milliseconds after `first` from which on there is no further tick until `at`.
+        # Bisect for the last millisecond after `first` that is followed by a tick until `at`.
         over = bisect_left(steps, True, key=lambda ms: not self.between(first + ms * _MS, at, 1))
         return self.next_after(first + (over - 1) * _MS) if over else first
 

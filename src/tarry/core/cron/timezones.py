@@ -15,7 +15,7 @@ from tarry.core.errors import InvalidInput
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_+/-]{0,63}")
 _NOT_ZONES = ("localtime", "posixrules", "Factory", "posix", "right")
-"""Files beside the database that are not zones, or not the same on every machine."""
+"""Files in the zone database that are not zones, or differ between machines."""
 _NO_TWO_CHANGES_WITHIN = timedelta(hours=12)
 _SECOND = timedelta(seconds=1)
 
@@ -58,7 +58,7 @@ def offset(zone: ZoneInfo, at: datetime) -> timedelta:
 
 
 def instant(zone: ZoneInfo, wall: datetime) -> datetime:
-    """The first instant at which the wall clock shows this; for a reading in a gap, the first instant after the gap."""
+    """The first instant with this wall-clock reading; for a reading in a gap, the first instant after the gap."""
     first = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
     if reading(zone, first) == wall:
         return first
@@ -68,7 +68,7 @@ def instant(zone: ZoneInfo, wall: datetime) -> datetime:
 
 
 def comes(zone: ZoneInfo, wall: datetime) -> int:
-    """How often the wall clock shows this: 0, 1 or 2 times."""
+    """How often this wall-clock reading occurs: 0, 1 or 2 times."""
     first = wall.replace(tzinfo=zone, fold=0)
     if reading(zone, first.astimezone(UTC)) != wall:
         return 0
@@ -90,7 +90,7 @@ def first_change(zone: ZoneInfo, after: datetime, until: datetime) -> datetime |
 
 @lru_cache(maxsize=4_096)
 def _changes(zone: ZoneInfo, year: int) -> tuple[datetime, ...]:
-    """The instants of a year, by UTC, at which the clock is set; the end of the year is included.
+    """The instants of a UTC year at which the clock is set; the end of the year is included.
 
     Cached: the search takes 700 steps, and an expression that fires every 28 years needs all years up to each tick."""
     changes: list[datetime] = []

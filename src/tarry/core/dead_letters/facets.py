@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, cast
 
 DEEPEST = 3
 MOST_FIELDS = 100
-"""Fields of one payload that are read."""
+"""Maximum number of fields read per payload."""
 LONGEST = 80
 LEAST_SHARE = 0.3
 
@@ -19,8 +19,8 @@ class Facet(NamedTuple):
 
 
 def facets(payloads: Iterable[Any], *, limit: int = 8) -> list[Facet]:
-    """The most common values of fields, the most common first; of each field the most common one. Values that occur once
-    are no facet, and neither are those in less than `LEAST_SHARE` of the payloads."""
+    """The most common value of each field, the most common first. Excludes values that occur once, or in less than
+    `LEAST_SHARE` of the payloads."""
     counts: Counter[tuple[str, str]] = Counter()
     total = 0
     for payload in payloads:

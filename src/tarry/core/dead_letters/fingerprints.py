@@ -1,10 +1,10 @@
-"""Fingerprints of dead letters: one short name for errors that differ only in particulars such as numbers and ids."""
+"""Fingerprints of dead letters: a short id shared by errors that differ only in details such as numbers and ids."""
 
 import hashlib
 import re
 
 READ = 1_000
-"""Characters of an error that count: one line distinguishes errors, and its length is otherwise unbounded."""
+"""Number of characters of an error's headline that count: a line has no maximum length."""
 LENGTH = 12
 _SHOWN = 300
 _TRACEBACK = "Traceback (most recent call last):"
@@ -40,5 +40,5 @@ def pattern(error: str | None) -> str:
 
 
 def fingerprint(reason: str, error: str | None) -> str:
-    """Equal for dead letters of one reason and one pattern. Stored: a change of it would regroup old dead letters."""
+    """A hash of reason and pattern. It is stored: a change of the algorithm would regroup old dead letters."""
     return hashlib.sha256(f"{reason}\n{pattern(error)}".encode(errors="replace")).hexdigest()[:LENGTH]

@@ -1,4 +1,4 @@
-"""Dead letters by filter and group, and the redrive job: its state, its next step, and when it stops itself."""
+"""Filters and groups of dead letters, and the redrive job: its state, its next step, and its stop condition."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ WALK = 5_000
 BATCH = 500
 """Maximum number of messages that one step redrives."""
 TURN_FOR = timedelta(milliseconds=200)
-"""With a rate, a step takes the messages of this time: small steps, so that consumers see a steady stream."""
+"""Time covered by one step of a job with a rate: small steps give consumers a steady stream."""
 LOOK_AGAIN_FOR = timedelta(seconds=1)
 """Interval between checks of the canaries while their outcome is open."""
 FASTEST = 1_000_000.0
 SLOWEST = 1 / 86_400
-"""One per day: a slower rate is a mistake, and the next step would be in the far future."""
+"""One per day: a slower rate is probably a mistake, and would put the next step in the far future."""
 MOST_CANARIES = 1_000
 LEAST_JUDGED = 10
 """Messages that a job redrives before their share of failures can stop it."""
@@ -154,7 +154,7 @@ class Matching:
 
 
 class RedriveOutcome(NamedTuple):
-    """Of the messages that a job has revived: how many are dead again, and how many are still live. The others succeeded."""
+    """How many redriven messages of a job are dead again, and how many are still live. The others succeeded."""
 
     died_again: Counted
     live: Counted
@@ -210,13 +210,13 @@ class RedriveJob:
     jitter: timedelta = timedelta(0)
     """Each message becomes due at a random time within this."""
     stop_above: float | None = None
-    """The job pauses if more than this share of what it redrove died again."""
+    """The job pauses if more than this share of its redriven messages died again."""
     max_attempts: int | None = None
     """Attempts of each redriven message; None: as before it died."""
     died_again: int = 0
-    """Counted while there is such a limit."""
+    """Counted only while `stop_above` is set."""
     target: str | None = None
-    """The queue to which they go; None: their own."""
+    """The queue to redrive to; None: their own."""
     reason: str | None = None
     """Why it is paused, cancelled or failed."""
     started_by: str | None = None
@@ -254,7 +254,7 @@ class RedriveJob:
 
     @property
     def stop_reason(self) -> str | None:
-        """Why the job stops itself now, if too many died again."""
+        """Why the job stops itself; None unless too many messages died again."""
         allowed, redriven = self.stop_above, self.redriven
         if allowed is None or redriven < LEAST_JUDGED or self.died_again <= allowed * redriven:
             return None
@@ -268,7 +268,7 @@ class RedriveJob:
         return timedelta(0) if self.rate is None else timedelta(seconds=moved / self.rate)
 
     def changed(self, now: datetime, *, wait_for: timedelta = timedelta(0), **fields: Any) -> RedriveJob:
-        """The job after a change, whose next step is due after `wait_for`. For stores without SQL, as the methods below."""
+        """The job after a change, with its next step due after `wait_for`. Like the methods below, for stores without SQL."""
         job = replace(self, step=self.step + 1, updated_at=now, next_at=now + wait_for, **fields)
         return replace(job, ended_at=now if job.ended else None)
 
@@ -278,14 +278,14 @@ class RedriveJob:
         return self.changed(now, **verdict._asdict())
 
     def stopped(self, now: datetime, reason: str) -> RedriveJob:
-        """Too many died again. A user that resumes it has seen that, and wants the rest redriven anyway."""
+        """The job paused because too many messages died again. Resuming it lifts the limit: the user has seen the reason."""
         return self.changed(now, state=RedriveState.PAUSED, reason=reason, stop_above=None)
 
     def stepped(
         self, now: datetime, revived: Sequence[tuple[int, str]], chosen: int, *, ended: bool, died_again: int = 0
     ) -> RedriveJob:
-        """After a step that chose so many letters and revived these, by version and key. `ended`: there are no more.
-        `died_again`: since the step before."""
+        """The job after a step, with the number of chosen letters and the redriven ones by version and key. `ended`: no
+        letters are left. `died_again`: since the previous step."""
         canaries, keys, phase = self.canaries, self.canary_keys, self.phase
         if phase is RedrivePhase.CANARY:
             canaries += tuple(version for version, _ in revived)
@@ -355,7 +355,7 @@ class Canary(NamedTuple):
 
 
 class CanaryVerdict(NamedTuple):
-    """The judgement of the canaries. State None: not decided yet."""
+    """The verdict on the canaries. `state` None: not decided yet."""
 
     state: RedriveState | None
     phase: RedrivePhase

@@ -36,14 +36,14 @@ class EventKind(StrEnum):
 
 
 KINDS = frozenset(kind.value for kind in EventKind)
-"""The kinds of this version. During a rolling deploy a newer one may write others, which readers skip."""
+"""The kinds of this version. During a rolling deploy a newer version may write other kinds, which readers skip."""
 
 
 class JournalLevel(Enum):
     """How much of its history a queue records."""
 
     OFF = "off"
-    """Nothing: no timeline and no pipeline, for queues that need the last microsecond."""
+    """Nothing: no timeline and no pipeline, for queues where every microsecond counts."""
     EVENTS = "events"
     """Every event with size and hash of the payload, never the payload."""
     PAYLOADS = "payloads"

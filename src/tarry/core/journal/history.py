@@ -24,7 +24,7 @@ class SpanOfTime(NamedTuple):
     since: datetime
     until: datetime
     attempt: int
-    """The index in `History.attempts` of the attempt that it is, or leads to."""
+    """Index in `History.attempts` of the attempt that this span is, or precedes."""
 
     @property
     def lasted(self) -> timedelta:
@@ -37,7 +37,7 @@ class Attempt:
     consumer: str | None
     leased_at: datetime
     ended_at: datetime | None
-    """None: it is not over."""
+    """None while it is running."""
     outcome: str
     """The kind of the event that ended it; `running` if none did."""
     error: str | None = None
