@@ -32,7 +32,7 @@ PACKAGES = Packages(
 )
 STANDARD = Plan(consumers=(1, 8), concurrency=(1, 64), minutes=7.0, future=(1_000_000,), late=50)
 QUICK = Plan(rounds=2, minutes=4, consumers=(1, 2), concurrency=(1, 64), late=10, future=(5_000,), in_flight=2_000)
-CHOSEN = ("produce", "consume", "workers", "lateness", "future", "in-flight")
+CHOSEN = ("produce", "consume", "stream", "workers", "lateness", "future", "in-flight")
 
 
 def contenders() -> list[Contender]:

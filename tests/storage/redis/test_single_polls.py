@@ -163,7 +163,7 @@ def test_both_ways_store_the_same(app: App, admin: Any, case: str, options: str)
     assert not any(acked[0]["sets"].values())
 
 
-def test_a_poll_takes_twelve_commands_and_an_ack_ten(app: App, admin: Any) -> None:
+def test_a_poll_takes_twelve_commands_and_an_ack_nine(app: App, admin: Any) -> None:
     queue = app.queue(new_name())
     for _ in range(2):
         queue.offer(None, 1)
