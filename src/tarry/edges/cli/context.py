@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Action = Callable[..., ExitCode | None]
 _DONE = 200
-"""Status of a command that succeeded, as the broker's audit has it. A failed or unconfirmed command has none."""
+"""Audit status of a command that succeeded, as for the broker. A failed or unconfirmed command has none."""
 
 
 def _entry(path: str, given: Mapping[str, Any]) -> AuditEntry:
-    """An administrative command and its options, for the audit."""
+    """The audit entry of an administrative command, with its options."""
     from tarry.core.security.audit import AuditEntry
 
     options: dict[str, Any] = {}
     for name, value in given.items():
         options |= vars(value) if is_dataclass(value) else {name: value}
-    # Texts that PostgreSQL accepts: options are audited before they are validated.
+    # Reduced to text that PostgreSQL accepts: options are audited before they are validated.
     detail = {
         name: str(value).replace("\x00", "").encode(errors="replace").decode()[:200]
         for name, value in options.items()
@@ -59,7 +59,7 @@ class CommandSession:
     audited: AuditEntry | None = None
     """None: the command is not audited."""
     audited_after: dict[str, str] = field(default_factory=dict[str, str])
-    """Details that are known only after the change."""
+    """Details known only after the change."""
 
     @property
     def embedded(self) -> bool:
@@ -82,7 +82,7 @@ class CommandSession:
                 app.store.run(security.audited(row, _DONE, detail=self.audited_after or None))
 
     def prepare(self) -> None:
-        """Before any connection: validate the DSN, and note that an embedded database will be created."""
+        """Validate the DSN and announce a new embedded database, before any connection."""
         from tarry import admin
         from tarry.app import default_lake
 
@@ -111,7 +111,7 @@ class CommandSession:
             self.note(f"the first {limit:,}; there may be more: --limit")
 
     def create_queue(self, app: App, name: str) -> None:
-        """Unless it exists."""
+        """Create a queue unless it exists."""
         try:
             app.queues.get(name)
         except UnknownQueue:
@@ -124,7 +124,7 @@ class CommandSession:
             _write_aside(text)
 
     def warn(self, text: str) -> None:
-        """Print a warning on stderr, with --quiet too."""
+        """Print a warning on stderr, even with --quiet."""
         _write_aside(f"warning: {text}")
 
     @property
@@ -156,7 +156,7 @@ class CommandSession:
             raise CommandFailed("not confirmed; nothing was changed")
 
     def confirm_name(self, question: str, name: str, *, given: str | None) -> str:
-        """Read the name of the object that is removed for good, unless it was `given` as an option."""
+        """Prompt for the name of the object to remove permanently, unless it was `given` as an option."""
         if given is not None:
             return given
         return _prompt(f"{question} Type {name} to continue: ", "this needs the name again", f"add --confirm {name}")
@@ -184,7 +184,7 @@ _shared = functools.partial(option, panel="Connection and output")
 
 @dataclass(frozen=True)
 class Shared:
-    """Options of every command. They may also come before its name: `tarry -o json queue list`."""
+    """Options of every command. They may also precede its name: `tarry -o json queue list`."""
 
     dsn: Annotated[str | None, _shared("--dsn DSN", "Else TARRY_DSN, else PG* variables, else embedded.")] = None
     output: Annotated[Output | None, _shared("--output -o FORMAT", "table, json or jsonl.")] = None
@@ -194,7 +194,7 @@ class Shared:
     debug: Annotated[bool, _shared("--debug", "Show the traceback of an error.")] = False
 
     def over(self, earlier: Shared) -> Shared:
-        """These options; those that are not given come from `earlier` on the line."""
+        """These options, with those that are not given taken from `earlier` on the command line."""
         given = {name: value for name, value in vars(self).items() if value not in (None, False)}
         if given.pop("json", False):
             given["output"] = Output.JSON
@@ -207,7 +207,7 @@ class Shared:
 
 
 def now_of(app: App) -> datetime:
-    """The time by the clock of the database."""
+    """The time by the database clock."""
     return app.store.run(app.store.queues.now())
 
 
@@ -226,16 +226,16 @@ def root(
         bool, option("--version", "Show the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Callback of `tarry` itself: keeps the options that come before the name of a command."""
+    """Callback of `tarry` itself: keeps the options given before the command name."""
     ctx.obj = shared.over(Shared())
 
 
 def command(path: str, *examples: str, audited: bool = False) -> Callable[[Action], Action]:
     """Register a command under its path: `queue list`, `offer`.
 
-    The docstring and the examples are its help, the first parameter is the session, and the shared options are added. A
-    parameter whose type is a dataclass stands for one option per field. `audited`: the command changes what only an
-    administrator may change through the broker.
+    Its docstring and examples become the help text. The first parameter is the session, and the shared options are added. A
+    parameter whose type is a dataclass stands for one option per field. `audited`: through the broker, the change would
+    require an admin key.
     """
     group_name, _, name = path.rpartition(" ")
     app = GROUPS.setdefault(group_name, group(group_name))
@@ -257,7 +257,7 @@ def command(path: str, *examples: str, audited: bool = False) -> Callable[[Actio
         own = list(inspect.signature(action, eval_str=True).parameters.values())[1:]
         first, last = list(inspect.signature(run, eval_str=True).parameters.values())[:2]
         flat = flattened(run, [first, *own, last])
-        # The mark `\\b` keeps the lines of the examples apart.
+        # `\\b` keeps the line breaks of the examples.
         listed = "".join(f"\n  {example}" for example in examples)
         help = f"{inspect.cleandoc(action.__doc__ or '')}\n\n\b\nExamples:{listed}"
         app.command(name, help=help, cls=Command, context_settings=CONTEXT)(flat)

@@ -7,13 +7,13 @@ from typer.core import TyperCommand, TyperGroup
 
 CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
 GROUPS: dict[str, typer.Typer] = {}
-"""By name, for the modules that are loaded. Commands without a group, such as `tarry offer`, are in the group ""."""
+"""Groups of loaded modules, by name. Commands without a group, such as `tarry offer`, are in the group ""."""
 
 
 class Command(TyperCommand):
     """A command whose options are shown under the heading of their panel.
 
-    Typer does that only with rich, whose import is too slow for a help text.
+    Typer does this only with rich, whose import is too slow for a help text.
     """
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -47,7 +47,7 @@ def group(name: str, summary: str = "", cls: type[TyperGroup] = TyperGroup) -> t
 
 
 def option(declaration: str, help: str, *, panel: str | None = None, **more: Any) -> Any:
-    """An option with its names and its metavar in one text, as help shows them: `option("--limit -l N", "…")`."""
+    """An option declared by its names and metavar in one text, as help shows them: `option("--limit -l N", "…")`."""
     names = declaration.split()
     metavar = None if names[-1].startswith("-") else names.pop()
     return typer.Option(*names, metavar=metavar, help=help, rich_help_panel=panel, **more)

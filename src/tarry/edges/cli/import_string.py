@@ -10,7 +10,7 @@ from tarry.edges.cli.exit_codes import Usage
 
 
 def imported(target: str, *, what: str, example: str) -> tuple[ModuleType, Any]:
-    """The module, imported with the current folder on sys.path, and its attribute; None if there is none."""
+    """The module, imported with the current folder on sys.path, and its attribute or None."""
     module, colon, name = target.partition(":")
     if not (module and colon and name):
         raise Usage(f"the target must be module:{what}, got {target!r:.120}", hint=f"for example: {example}")

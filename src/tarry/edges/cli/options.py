@@ -1,4 +1,4 @@
-"""Options and arguments that several commands share, and how their texts are parsed."""
+"""Options and arguments that several commands share, and their parsers."""
 
 import dataclasses
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ from tarry.edges.formats import delay, moment
 T = TypeVar("T")
 S = TypeVar("S")
 NONE = "none"
-"""Written to unset an optional setting."""
+"""The value that unsets an optional setting."""
 
 
 QueueName = Annotated[str, argument("QUEUE", "The queue.")]
@@ -55,7 +55,7 @@ class RetryOptions:
     retry_jitter: Annotated[float | None, _retry("--retry-jitter SHARE", "Random cut of a wait, 0 to 1.")] = None
 
     def retry(self) -> Retry | None:
-        """None if no option was given; options that are not given have the defaults of `Retry`."""
+        """The policy, with defaults of `Retry` for missing options. None if no option was given."""
         return None if self == RetryOptions() else changed(Retry(), self, group="retry_")
 
 
@@ -97,9 +97,9 @@ def headers_of(pairs: list[str]) -> dict[str, str]:
 
 
 def changed(settings: S, options: Any, *, flags: bool = True, group: str = "") -> S:
-    """The settings with what `options` names in place of what they have.
+    """The settings with the given `options` replaced.
 
-    The option of a field has its name, or that without `_for` or `_at`; those of a nested value begin with its name.
+    An option has the name of its field, with or without `_for` or `_at`; options of a nested value begin with its name.
     `flags`: errors name the option (`--retry-cap`), not the key of a file (`retry_cap`).
     """
     changes: dict[str, Any] = {}
@@ -118,7 +118,7 @@ def changed(settings: S, options: Any, *, flags: bool = True, group: str = "") -
 
 
 def _value(kind: Any, value: Any, name: str) -> Any:
-    """An option as its setting has it. Options of other kinds than text were parsed already."""
+    """The setting value of an option. Options that are not text were parsed already."""
     kinds = get_args(kind) or (kind,)
     if not isinstance(value, str):
         return value

@@ -14,7 +14,7 @@ from tarry.edges.cli.help import GROUPS, group
 
 class CommandEntry(NamedTuple):
     summary: str
-    """First sentence of the help; a test compares them."""
+    """The first sentence of the help text; a test compares them."""
     modules: tuple[str, ...]
 
 

@@ -49,13 +49,13 @@ _MUTES: EntityView[Mute] = EntityView(
 def list_anomalies(
     cli: CommandSession,
     queue: OnlyQueue = None,
-    detector: Annotated[str | None, option("--detector NAME", "Only of this detector.")] = None,
+    detector: Annotated[str | None, option("--detector NAME", "Only this detector.")] = None,
     severity: Annotated[Severity | None, option("--severity S", "critical, warning or info.")] = None,
     last: Annotated[str, option("--last DURATION", "How far to look back.")] = "24h",
     everything: Annotated[bool, option("--all", "Also acknowledged ones.")] = False,
     limit: Limit = 50,
 ) -> None:
-    """List anomalies, the latest first.
+    """List anomalies, newest first.
 
     Each with a sentence that explains it; JSON also has the expected band, the score and a query for the evidence.
     """
@@ -86,8 +86,8 @@ def ack(
 ) -> None:
     """Acknowledge anomalies.
 
-    They are listed with --all only, and are not raised again. After a false positive, neither is what its detector finds in
-    the same queue, and of the same consumer, with no higher score.
+    They are listed only with --all, and are not raised again. After a false positive, findings of the same detector, queue
+    and consumer are not raised either, unless their score is higher.
     """
     with cli.open() as app:
         changed = app.pipeline.anomalies.acknowledge(ids, by=_user(), note=note, is_false_positive=false_positive)
@@ -111,7 +111,7 @@ def mute(
 ) -> None:
     """Stop raising anomalies of a detector or a queue.
 
-    From the next run on; anomalies that were raised stay. To list mutes: tarry anomaly mutes.
+    Applies from the next run on; raised anomalies stay. To list mutes: tarry anomaly mutes.
     """
     if detector is None and queue is None:
         raise Usage("neither a detector nor a queue was named", hint="give --detector, --queue or both")
@@ -125,7 +125,7 @@ def mute(
 
 @command("anomaly unmute", "tarry anomaly unmute 3", audited=True)
 def unmute(cli: CommandSession, id: Annotated[int, argument("ID", "See: tarry anomaly mutes.")]) -> None:
-    """End a mute.
+    """Remove a mute.
 
     Anomalies are raised again from the next run on.
     """
@@ -137,7 +137,7 @@ def unmute(cli: CommandSession, id: Annotated[int, argument("ID", "See: tarry an
 
 @command("anomaly mutes", "tarry anomaly mutes")
 def mutes(cli: CommandSession) -> None:
-    """List the mutes in force, and why.
+    """List active mutes and their reasons.
 
     The latest first.
     """

@@ -43,7 +43,7 @@ def _view(now: datetime) -> EntityView[RunningWorker]:
 def list_workers(cli: CommandSession, queue: OnlyQueue = None) -> None:
     """List running workers, with their hosts, versions and clocks.
 
-    A worker reports every 15 seconds, and is listed until it ends, or for 15 minutes after its last report.
+    A worker reports every 15 seconds, and is listed until it stops, or for 15 minutes after its last report.
     """
     with cli.open() as app:
         workers, now = app.store.run(app.store.workers.list()), now_of(app)
@@ -53,9 +53,9 @@ def list_workers(cli: CommandSession, queue: OnlyQueue = None) -> None:
 
 @command("consumer drain", "tarry consumer drain host-1:4711", audited=True)
 def drain(cli: CommandSession, consumer: Annotated[str, argument("CONSUMER", "See: tarry consumer list.")]) -> None:
-    """Let the workers of this name finish what they have, and end.
+    """Let workers of this name finish their messages and stop.
 
-    As SIGTERM does, but from anywhere. They learn it with their next report. What starts processes again may start another.
+    Like SIGTERM, but from any machine; it takes effect with their next report. A service manager may start new processes.
     """
     with cli.open() as app:
         drained = app.store.run(app.store.workers.drain(consumer))

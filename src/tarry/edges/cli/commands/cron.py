@@ -110,7 +110,7 @@ class ScheduleOptions:
 def list_schedules(cli: CommandSession) -> None:
     """List the schedules with their next tick.
 
-    Those of code and of files, too. "no scheduler plans it": start tarry scheduler, or the program that makes its
+    Includes schedules from code and files. "no scheduler plans it": start tarry scheduler, or the program that computes its
     payloads.
     """
     with cli.open() as app:
@@ -125,7 +125,7 @@ def show(
 ) -> None:
     """Show a schedule and its last ticks.
 
-    The ledger has the ticks: which became a message, which were skipped, and why. It outlives the schedule.
+    The ledger records which ticks became a message, which were skipped, and why. It outlives the schedule.
     """
     with cli.open() as app:
         history, now = app.schedules.history(name, limit=ticks), now_of(app)
@@ -155,7 +155,7 @@ def show(
 def add(cli: CommandSession, name: Name, options: ScheduleOptions, payload: Payload = None, text: Text = False) -> None:
     """Add a schedule.
 
-    Its next tick is planned at once; later ticks need a scheduler: tarry scheduler. To preview the times: tarry cron
+    Its next tick is planned immediately; later ticks need a scheduler: tarry scheduler. To preview the times: tarry cron
     preview.
     """
     spec = options.new_spec(name, read_payload(payload, text=text, binary=False), "cli")
@@ -201,7 +201,7 @@ def pause(cli: CommandSession, name: Name, reason: Reason = None) -> None:
 def resume(cli: CommandSession, name: Name) -> None:
     """Let a paused schedule fire again.
 
-    From the next tick on. To make up for skipped ticks: tarry cron backfill.
+    It fires from the next tick on. To make up for skipped ticks: tarry cron backfill.
     """
     with cli.open() as app:
         app.schedules.resume(name)
@@ -212,7 +212,7 @@ def resume(cli: CommandSession, name: Name) -> None:
 def trigger(cli: CommandSession, name: Name) -> None:
     """Fire a schedule now, once.
 
-    Its next tick stays as planned. Works for a paused schedule, too.
+    Its next tick stays as planned. Also works for a paused schedule.
     """
     with cli.open() as app:
         tick = app.schedules.trigger(name)
@@ -246,7 +246,7 @@ def backfill(
 ) -> None:
     """Offer the messages of missed ticks.
 
-    Ticks that were skipped, or lie before the schedule was installed. A tick that became a message is not repeated.
+    For ticks that were skipped or precede the installation. A tick that became a message is not repeated.
     """
     span = instant_of(since, "--since"), instant_of(until, "--until")
     with cli.open() as app:
@@ -264,7 +264,7 @@ def backfill(
 def delete(cli: CommandSession, name: Name, yes: Yes = False) -> None:
     """Delete a schedule.
 
-    Its undelivered messages are deleted, too; leased ones can be settled. Its history stays.
+    Its undelivered messages are deleted as well; leased ones can be settled. Its history stays.
     """
     with cli.open() as app:
         app.schedules.get(name)

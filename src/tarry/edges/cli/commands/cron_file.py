@@ -62,8 +62,8 @@ def apply(
 ) -> None:
     """Apply the schedules of a file.
 
-    In one transaction, after the changes were shown. Schedules of code, of other files and of tarry cron add stay, unless
-    the file has them, too: then a confirmation is required.
+    In one transaction, after showing the changes. Schedules from code, other files and tarry cron add stay; if the file
+    also contains one of them, a confirmation is required.
     """
     source, specs = _read(file)
     with cli.open() as app:
@@ -89,7 +89,7 @@ def apply(
 
 @command("cron lint", "tarry cron lint schedules.toml")
 def lint(cli: CommandSession, file: File) -> ExitCode | None:
-    """Check a file of schedules. Needs no database.
+    """Check a schedule file. Needs no database.
 
     Reports every problem; the exit code is 7 if there is one.
     """

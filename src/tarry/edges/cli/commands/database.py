@@ -76,7 +76,7 @@ def adopt(cli: CommandSession) -> None:
     """Adopt a journal that was restored from a dump.
 
     Run it once after pg_restore, before anything else uses the database. Restored events have transaction numbers of
-    their old server; live streams and the archive would omit them and report them as new later. A second run changes
+    the old server; live streams and the archive would omit them now and report them as new later. A second run changes
     nothing.
     """
     from tarry import admin

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SEEN = 10_000
 """Dead letters that a dry run reads, the newest first."""
 DEFAULT_LIMIT = 1_000
-Group = Annotated[str | None, option("--group F", "Of this group (see: tarry dlq groups); a prefix is enough.")]
+Group = Annotated[str | None, option("--group F", "Only this group (see: tarry dlq groups); a prefix is enough.")]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def groups(cli: CommandSession, queue: QueueName, limit: Limit = 100) -> None:
     "tarry dlq list orders -o jsonl | jq -r .key",
 )
 def list_dead(cli: CommandSession, queue: QueueName, options: FilterOptions, limit: Limit = 100) -> None:
-    """List dead letters, the newest first.
+    """List dead letters, newest first.
 
     Messages that used up their attempts, could not be decoded, or were buried. They stay until they are redriven or
     discarded.
@@ -173,8 +173,8 @@ def redrive(
 ) -> ExitCode | None:
     """Offer dead letters again.
 
-    They start at the first attempt and are due at once: fix the cause first. One whose key is live again stays dead. With
-    a filter, --rate or --canary all that match are redriven by a job on the server, which pauses if a canary dies again.
+    They start at the first attempt and are due immediately: fix the cause first. One whose key is live again stays dead.
+    With a filter, --rate or --canary a job on the server redrives all that match, and pauses if a canary dies again.
     Ctrl-C stops the watching, not the job: tarry redrive.
     """
     how = (rate, canary, jitter, stop_above, max_attempts, target, after)
@@ -312,7 +312,7 @@ def list_jobs(
     queue: Annotated[str | None, argument("[QUEUE]", "Only of this queue.")] = None,
     limit: Limit = 100,
 ) -> None:
-    """List redrive jobs, the newest first.
+    """List redrive jobs, newest first.
 
     tarry dlq redrive starts them; a sweeper or tarry redrive watch advances them.
     """
@@ -383,7 +383,7 @@ def cancel(cli: CommandSession, job: Job, reason: Reason = None) -> None:
 
 
 def watch_job(cli: CommandSession, app: App, redrive: Redrive) -> ExitCode | None:
-    """Advance the job until it ends or pauses. After Ctrl-C a sweeper or a later watch continues it."""
+    """Advance the job until it finishes or pauses. After Ctrl-C a sweeper or a later watch continues it."""
     try:
         with cli.progress(f"job {redrive.id}") as show:
             noted = False

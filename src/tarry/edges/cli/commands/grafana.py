@@ -11,7 +11,7 @@ from tarry.edges.cli.context import CommandSession, command
 def dashboard(cli: CommandSession) -> None:
     """Print a Grafana dashboard as JSON; needs no database.
 
-    On the metrics of brokers (/metrics) and workers. Import it in Grafana, or put it into its provisioning directory.
+    It uses the metrics of brokers (/metrics) and workers. Import it in Grafana, or copy it to its provisioning directory.
     """
     text = _text("dashboard.json")
     if cli.printer.for_people:
@@ -24,7 +24,7 @@ def dashboard(cli: CommandSession) -> None:
 def alerts(cli: CommandSession) -> None:
     """Print alert rules for Prometheus; needs no database.
 
-    Late queues, new dead letters, failing handlers, and a broker with errors, without connections or without metrics.
+    For late queues, new dead letters, failing handlers, and a broker with errors, without connections or without metrics.
     """
     text = _text("alerts.yml")
     if cli.printer.for_people:

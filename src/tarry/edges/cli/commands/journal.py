@@ -17,7 +17,7 @@ from tarry.wire.events import LiveEvent
 
 _MOST_DAYS = 100_000
 _EVERY_S = 0.25
-"""How often the end of the journal is looked at, as the live events of a broker do when idle."""
+"""How often the end of the journal is queried, as for an idle broker's live events."""
 
 
 @command(
@@ -35,8 +35,8 @@ def tail(
 ) -> None:
     """Print the events of the journal after a position.
 
-    In the order of their commits, without payloads; each has the position to continue from. Without --after it begins at the
-    end of the journal: with --follow it prints what happens from now on, without it the position only.
+    In commit order, without payloads; each event has the position to continue from. Without --after it starts at the end of
+    the journal: with --follow it prints new events, otherwise only the position.
     """
     is_document = not cli.printer.for_people and not cli.printer.line_by_line
     if wait and is_document:
@@ -67,8 +67,8 @@ def prune(cli: CommandSession) -> None:
     """Drop the days of the journal that no queue retains.
 
     Whole days, older than the longest retention of all queues (tarry queue edit NAME --retention 14d), once their events
-    are in the dashboard's rollups. A sweeper does it, too, unless the journal is archived: then this drops only days that
-    every lake has in full, compared by digest, and tarry pipeline prune also days that are still retained.
+    are in the dashboard's rollups. A sweeper does the same, unless the journal is archived: then this drops only days that
+    every lake has in full, compared by digest, and tarry pipeline prune also drops days that are still retained.
     """
     with cli.open() as app:
         while not app.store.run(app.store.rollups.roll_up()).complete:

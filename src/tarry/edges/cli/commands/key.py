@@ -65,8 +65,8 @@ def create(
 ) -> None:
     """Create an API key, and print it.
 
-    It is printed once: only its hash is stored; with --quiet it is printed alone. Clients send it as Authorization: Bearer
-    KEY. The first key ends anonymous access: running brokers refuse requests without a key within two seconds.
+    It is printed only once, with --quiet alone: only its hash is stored. Clients send it as Authorization: Bearer KEY. The
+    first key disables anonymous access: running brokers refuse requests without a key within two seconds.
     """
     given = [one_of(text, [*Action, _ALL], "--action") for text in action]
     actions = list(Action) if _ALL in given else [Action(text) for text in given]
@@ -87,7 +87,7 @@ def create(
 
 @command("key list", "tarry key list", "tarry key list -o jsonl | jq -r .id")
 def list_keys(cli: CommandSession) -> None:
-    """List API keys, revoked and expired ones too.
+    """List API keys, including revoked and expired ones.
 
     The keys themselves are not stored and cannot be shown.
     """
@@ -125,7 +125,7 @@ def audit(
 ) -> None:
     """List administrative actions and refused requests.
 
-    The newest first, of the broker, the dashboard and the command line. The status is that of HTTP; a row without one got no
+    Newest first, from the broker, the dashboard and the command line. The status is an HTTP status; a row without one got no
     response.
     """
     with cli.open() as app:

@@ -244,8 +244,8 @@ def nack(
 ) -> None:
     """Report that a leased message failed.
 
-    It is delivered again by its own retry policy, else by the one that is given here, else by that of its queue; or it
-    becomes a dead letter if this was its last attempt.
+    It is retried by its own retry policy, else the one given here, else the queue's; or it becomes a dead letter if this
+    was its last attempt.
     """
     retry_in, policy = parsed(delay, after, "--after"), retry.retry()
     if max_attempts is not None:
@@ -282,12 +282,12 @@ def release(
     queue: QueueName,
     key: Key,
     token: Token,
-    after: Annotated[str | None, option("--after DURATION", "Due after this long; else at once.")] = None,
+    after: Annotated[str | None, option("--after DURATION", "Due after this long; default: now.")] = None,
     at: opt.At = None,
 ) -> None:
     """Release a leased message without counting the attempt.
 
-    It is deliverable at once, or at the time of --after or --at.
+    It is deliverable immediately, or at the time of --after or --at.
     """
     due = due_of(after, at)
     _settle(cli, "released", queue, key, token, lambda source, lease: source.leases.release([lease], **due))
@@ -404,7 +404,7 @@ def _row(event: Event, before: Event | None) -> list[Value]:
 
 
 def event_details(event: Event) -> str:
-    """The facts that matter for an event of this kind."""
+    """The relevant facts of an event, by its kind."""
     parts: list[str] = []
     if event.kind in _DUE_AGAIN and event.due_at:
         parts.append(f"due {relative(event.due_at, event.at)}".replace("due now", "due at once"))

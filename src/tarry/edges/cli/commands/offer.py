@@ -121,7 +121,7 @@ def poll(
     type_: opt.Type = None,
     max_attempts: Annotated[int | None, option("--max-attempts N", "Instead of the queue's.")] = None,
     lowest_first: Annotated[bool, option("--lowest-first", "Begin with the lowest priority.")] = False,
-    peek: Annotated[bool, option("--peek", "List what is ready, and lease nothing.")] = False,
+    peek: Annotated[bool, option("--peek", "List ready messages, and lease nothing.")] = False,
     ack: Annotated[
         bool | None, option("--ack/--no-ack", "Ack after printing (default), or print the token and keep the lease.")
     ] = None,
@@ -165,7 +165,7 @@ def _print_and_ack(
     """Print, then ack the printed messages, unless the leases are to be kept. Returns how many leases were lost."""
     unprinted, lost = list(deliveries), 0
     try:
-        # With JSON lines each message is acked at once; a table or a JSON document is complete or invalid.
+        # JSON lines are acked one by one; a table or a JSON document is complete or invalid.
         size = 1 if cli.printer.line_by_line else max(len(deliveries), 1)
         for start in range(0, max(len(deliveries), 1), size):
             batch = deliveries[start : start + size]

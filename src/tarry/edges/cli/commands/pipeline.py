@@ -17,7 +17,7 @@ SHORTEST_EVERY = timedelta(seconds=1)
 OUTCOMES = ("offered", "acked", "nacked", "expired", "buried", "dropped")
 FORMATS = ("json", "text", "binary")
 Detectors = Annotated[str | None, option("--detectors MODULE:NAME", "A registry, or one detector to add to ours.")]
-Zone = Annotated[str | None, option("--zone NAME", "Whose clocks the queues follow, such as Europe/Berlin.")]
+Zone = Annotated[str | None, option("--zone NAME", "Time zone of the queues' load, such as Europe/Berlin.")]
 Holidays = Annotated[list[str] | None, option("--holiday DATE", "Compared with Sundays; may be repeated.")]
 
 
@@ -31,7 +31,7 @@ def run(
     cli: CommandSession,
     jobs: Annotated[list[str] | None, argument("[JOB]...", "Only these jobs.")] = None,
     every: Annotated[str | None, option("--every DURATION", "Repeat, starting this far apart.")] = None,
-    prune: Annotated[bool, option("--prune", "Also prune the journal of archived days.")] = False,
+    prune: Annotated[bool, option("--prune", "Also delete archived days from the journal.")] = False,
     detectors: Detectors = None,
     zone: Zone = None,
     holiday: Holidays = None,
@@ -55,7 +55,7 @@ def run(
 
 
 def _command_of_job(name: str, help: str, *examples: str) -> None:
-    """A command for a job that has no options of its own."""
+    """A command for a job without specific options."""
 
     def job(cli: CommandSession, lake: Lake = None, master: Master = None) -> ExitCode:
         return run_jobs(cli, {name: {"lake": lake}}, master)
@@ -137,8 +137,8 @@ def anomalies(
 ) -> ExitCode:
     """Detect anomalies, and explain them.
 
-    Rules and statistical detectors, on new events of the archive. Acknowledged and muted anomalies are not raised. What is
-    usual at an hour of the week follows the clocks of --zone, else UTC.
+    Rules and statistical detectors run on new events of the archive. Acknowledged and muted anomalies are not raised.
+    Hours of the week, for usual values, are local to --zone, else UTC.
     """
     registry = registry_of(detectors, zone, holiday or ())
     return run_jobs(cli, {"anomalies": {"lake": lake, "registry": registry}}, master)

@@ -131,8 +131,8 @@ def abandon(
 ) -> None:
     """Forget a lake that is no longer used.
 
-    Until then the journal keeps what the lake has not archived. Its files stay, but no job reads them any more: archive
-    to another location from now on. Refused while a job runs on it. Needs no Spark.
+    Until then the journal keeps events that the lake has not archived. Its files stay, but no job reads them any more:
+    archive to another location from now on. Refused while a job runs on it. Needs no Spark.
     """
     location = _location(lake)
     with cli.open() as app:

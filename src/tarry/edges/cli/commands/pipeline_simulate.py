@@ -41,9 +41,9 @@ def simulate(
 ) -> ExitCode | None:
     """Simulate a queue with other workers, retries or load.
 
-    Recorded arrivals and processing times go through a model of the queue. It must first reproduce what happened: its
-    error is shown, and the exit code is 7 if it is too large for the result to be trusted. Reads the facts of the lake and
-    changes nothing.
+    Recorded arrivals and processing times go through a model of the queue, which must first reproduce the recording: its
+    error is shown, and the exit code is 7 if it is too large to trust the result. Reads the facts of the lake and changes
+    nothing.
     """
     from tarry.wire.base import data_of
 

@@ -54,7 +54,7 @@ class SettingOptions(RetryOptions):
 def list_queues(cli: CommandSession) -> None:
     """List the queues with counts and settings.
 
-    Counting stops at 10,000 per state and then shows 10,000+, so that it is cheap for queues of any length.
+    Counting stops at 10,000 per state and then shows 10,000+, which keeps it fast for queues of any length.
     """
     with cli.open() as app:
         queues = [CountedInfo(info, app.queues.counts(info.name)) for info in app.queues.list()]
@@ -149,7 +149,7 @@ def pause(cli: CommandSession, name: Name, reason: Reason = None) -> None:
 def resume(cli: CommandSession, name: Name) -> None:
     """Continue deliveries of a paused queue.
 
-    Messages that are due are deliverable at once. Resuming a running queue changes nothing.
+    Due messages are deliverable immediately. Resuming a running queue changes nothing.
     """
     with cli.open() as app:
         info = app.queues.resume(name)
@@ -204,7 +204,7 @@ def export(cli: CommandSession, name: Name) -> None:
     """Write the live messages of a queue as lines of JSON.
 
     In due order, leased ones included, without dead letters. Messages are read in pages, without a long transaction: one
-    that changes meanwhile may be missing or come twice. Read the lines with tarry queue import;
+    that changes during the export may be missing or duplicated. Read the lines with tarry queue import;
     GET /v1/queues/NAME/export returns the same.
     """
     out, count = sys.stdout.buffer, 0
@@ -235,7 +235,7 @@ def import_lines(
     """Offer every line of a file.
 
     Each line is an offer: payload, and optionally key, at or after, priority, type, headers and so on. Batches of 500
-    are stored as a whole, so what was stored before a failure stays. Importing a file again is safe for lines with a key
+    are stored atomically, and batches stored before a failure stay. Importing a file again is safe for lines with a key
     and a time: they are ignored. The exit code is 6 if lines were refused, 7 if a dry run found bad lines.
     """
     rule = cast('Literal["skip", "stop"]', one_of(on_bad, ("skip", "stop"), "--on-bad"))

@@ -31,13 +31,13 @@ class ServeOptions:
     port: Port = 8080
     rate: Annotated[float | None, option("--rate N", "Requests per second for each key.", min=0.001)] = None
     grace: Annotated[str, option("--grace DURATION", "Time for running requests after SIGTERM.")] = "10s"
-    sweeper: Annotated[bool, option("--sweeper/--no-sweeper", "Run a sweeper, too; of all sweepers one works.")] = True
+    sweeper: Annotated[bool, option("--sweeper/--no-sweeper", "Also run a sweeper; of all sweepers one works.")] = True
     sweep_every: Annotated[str, option("--sweep-every DURATION", "How often this sweeper sweeps.")] = "10s"
     pool_size: Annotated[int, option("--pool-size N", "Connections to the database.", min=2, max=1000)] = 10
     no_access_log: Annotated[bool, option("--no-access-log", "No line per request on stderr.")] = False
-    read_only: Annotated[bool, option("--read-only", "The dashboard shows, and changes nothing.")] = False
+    read_only: Annotated[bool, option("--read-only", "The dashboard cannot change anything.")] = False
     environment: Annotated[str | None, option("--environment NAME", "Shown in the dashboard.")] = None
-    hide: Annotated[list[str] | None, option("--hide KEY", "Hide values of this key, too, in the dashboard.")] = None
+    hide: Annotated[list[str] | None, option("--hide KEY", "Also hide values of this key in the dashboard.")] = None
 
 
 ProbesPort = Annotated[int | None, option("--metrics-port PORT", "Serves /healthz and /readyz.", min=0, max=_LAST_PORT)]
@@ -53,8 +53,8 @@ def serve(cli: CommandSession, options: ServeOptions) -> None:
     """Run the broker with its dashboard.
 
     Produce and consume by HTTP; the dashboard is at /dashboard. With a --host other than loopback both require API keys,
-    and nothing starts before there is one: tarry key create. Schedules need a scheduler: tarry scheduler. SIGTERM or
-    Ctrl-C: running requests finish, and waiting clients get an answer at once.
+    and the broker starts only if there is one: tarry key create. Schedules need a scheduler: tarry scheduler. SIGTERM or
+    Ctrl-C: running requests finish, and waiting clients get a response immediately.
     """
     from tarry.edges.cli.processes.worker import run_fast
 
@@ -66,13 +66,13 @@ def serve(cli: CommandSession, options: ServeOptions) -> None:
 @command("dev", "tarry dev", "tarry dev shop.tasks:worker", "tarry dev --port 0 -o json")
 def dev(
     cli: CommandSession,
-    target: Annotated[str | None, argument("[MODULE:WORKER]", "A tarry.Worker to run, too.")] = None,
+    target: Annotated[str | None, argument("[MODULE:WORKER]", "A tarry.Worker to run as well.")] = None,
     port: Port = 8080,
 ) -> None:
     """Run everything in one process, for development.
 
     The broker on loopback, the scheduler, the sweeper, and a worker if you name one, on the named or the embedded
-    database. SIGTERM or Ctrl-C stops them, a second one at once. In production run them separately: tarry serve,
+    database. SIGTERM or Ctrl-C stops them, a second one immediately. In production run them separately: tarry serve,
     scheduler, sweeper, worker.
     """
     from tarry.edges.cli.processes.worker import run_fast
@@ -101,15 +101,15 @@ def worker(
     metrics_port: WorkerPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
     release: Annotated[str | None, option("--release TEXT", "Of your program; default: TARRY_RELEASE.")] = None,
-    once: Annotated[bool, option("--once", "Handle what is due, and exit.")] = False,
+    once: Annotated[bool, option("--once", "Handle due messages, and exit.")] = False,
     reload: Annotated[bool, option("--reload", "Restart when a Python file changes here.")] = False,
     verbose: Annotated[bool, option("--verbose -v", "Log every message.")] = False,
 ) -> ExitCode:
     """Handle messages with the functions of a module.
 
-    SIGTERM or Ctrl-C: no message is leased any more, running handlers get --grace, messages that were not started are
-    released, and the exit code is 0. A second signal ends the process at once; its messages are delivered again when
-    their leases expire. With --once it is 0, too, when handlers fail: the last line of the log has the totals, and failed
+    SIGTERM or Ctrl-C: no more messages are leased, running handlers get --grace, messages that were not started are
+    released, and the exit code is 0. A second signal exits immediately; the messages are delivered again when their leases
+    expire. With --once the exit code is 0 even if handlers fail: the last line of the log has the totals, and failed
     messages are retried, or dead: tarry dlq list.
     """
     from tarry.edges.cli.processes.probes import ProbeOptions
@@ -147,7 +147,7 @@ def worker(
 @command("scheduler", "tarry scheduler", "tarry scheduler --once")
 def scheduler(
     cli: CommandSession,
-    once: Annotated[bool, option("--once", "Plan what is pending, and exit.")] = False,
+    once: Annotated[bool, option("--once", "Plan pending ticks, and exit.")] = False,
     metrics_port: ProbesPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
 ) -> ExitCode | None:
@@ -175,7 +175,7 @@ def _broker() -> Any:
 
 
 def _warn_of_old_zones(cli: CommandSession) -> None:
-    """Ticks are planned with the time zone data of this machine."""
+    """Warn of old time zone data on this machine, which ticks are planned with."""
     from tarry.admin import zones_here
 
     finding = zones_here()

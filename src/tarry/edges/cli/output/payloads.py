@@ -1,4 +1,4 @@
-"""Payloads as arguments and as output. They are passed on as bytes, without a payload type."""
+"""Payloads as arguments and as output: raw bytes, without a payload type."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 LARGEST_SOURCE = 16 * 1024 * 1024
-"""Limit for reading a file or stdin, which may be endless. Above the payload limit: JSON is stored without spaces."""
+"""Limit for reading a file or stdin, which may be endless. Larger than the payload limit: JSON is stored without spaces."""
 
 
 def raw_queue(app: App, name: str) -> Queue[Content]:
@@ -71,7 +71,7 @@ def _read(source: BinaryIO) -> bytes:
 
 
 def _canonical_json(text: str) -> bytes:
-    """The bytes that the library stores for the same value, so that an equal offer is ignored."""
+    """The bytes that the library stores for the same value: an equal offer is then ignored."""
     try:
         value = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:

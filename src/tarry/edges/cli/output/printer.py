@@ -30,31 +30,31 @@ class Cell(NamedTuple):
 
 
 class Ago(NamedTuple):
-    """An instant that is shown relative to now only."""
+    """An instant that is shown only relative to now."""
 
     at: datetime
 
 
 Value = str | int | datetime | timedelta | Enum | Ago | Cell | None
 Fields = Sequence[tuple[str, Value]]
-"""Lines of a record: their titles and values. A line without a value is omitted."""
+"""Titles and values of a record's lines. A line without a value is omitted."""
 
 
 @dataclass(frozen=True)
 class TableColumn(Generic[T]):
-    """A column of a table, or a line of a record; a list of fields stands for several lines."""
+    """A table column or a record line. A list of fields stands for several lines."""
 
     title: str
     of: str | Callable[[T], Value | Fields] = ""
-    """Its value: an attribute of the item (`spec.queue`), or a function of it; by default the attribute of this title."""
+    """The value: an attribute of the item (`spec.queue`) or a function of it; by default the attribute of that title."""
     right: bool = False
     """Right-aligned, for numbers."""
     style: str | Mapping[Any, str] = ""
-    """A colour, on terminals with colours; or the colour of each value."""
+    """A colour, or the colour of each value; ignored without colour output."""
     spare: bool = False
     """Omitted on a terminal that is too narrow."""
     only: Literal["list", "record"] | None = None
-    """Only in a list, or only where one item is shown in full."""
+    """Whether the column appears only in lists, or only when one item is shown in full."""
 
     def value(self, item: T) -> Any:
         value: Any = attrgetter(self.of or self.title)(item) if isinstance(self.of, str) else self.of(item)
@@ -65,18 +65,18 @@ class TableColumn(Generic[T]):
 
 @dataclass(frozen=True)
 class EntityView(Generic[T]):
-    """How entities of one kind are printed: `data` is the JSON form, `columns` the one for people."""
+    """How one kind of entity is printed: `data` returns its JSON form, `columns` is the table for people."""
 
     schema: str
-    """Of a list of them; `tarry.queue.list/1` has items `tarry.queue/1`."""
+    """The schema of a list; `tarry.queue.list/1` has items `tarry.queue/1`."""
     data: Callable[[T], Any]
     columns: Sequence[TableColumn[T]]
     name: str
-    """The field of a list."""
+    """The JSON field that contains a list."""
 
 
 Columns = Sequence[TableColumn[Any]]
-"""Of a table whose rows are given as they are shown."""
+"""Columns of a table whose rows are already formatted."""
 
 
 def text_of(value: Value, now: datetime | None = None) -> str:
@@ -118,7 +118,7 @@ class Printer:
         now: datetime | None = None,
         more: Mapping[str, Any] | None = None,
     ) -> None:
-        """Print a list. `items` has one entry, the name of the list and its JSON items; `more` are further JSON fields."""
+        """Print a list. `items` has one entry: the list name and its JSON items. `more`: further JSON fields."""
         ((name, values),) = items.items()
         if self.line_by_line:
             for value in values:
@@ -144,7 +144,7 @@ class Printer:
     def view(
         self, view: EntityView[T], item: T, *, now: datetime | None = None, more: Mapping[str, Any] | None = None
     ) -> None:
-        """Print one entity; `more` are further JSON fields."""
+        """Print one entity. `more`: further JSON fields."""
         if self.for_people:
             fields: list[tuple[str, Value]] = []
             for column in view.columns:
@@ -157,7 +157,7 @@ class Printer:
             self.record(_item_schema(view.schema), {**plain(view.data(item)), **(more or {})})
 
     def record(self, schema: str, value: Any, fields: Fields | None = None) -> None:
-        """Print one object: a line per field, or its JSON form. `fields` are by default those of the mapping but lists."""
+        """Print one object: a line per field, or JSON. `fields` default to those of the mapping, except lists."""
         if not self.for_people:
             self._json({"schema": schema, **plain(value)})
         elif fields is None:
@@ -209,7 +209,7 @@ class Printer:
         from rich.table import Table
         from rich.text import Text
 
-        # Without colours there is no bold text either: no escape sequence at all.
+        # Without colours, bold text is off as well: no escape sequences.
         system: Any = "auto" if self.colored else None
         console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False, color_system=system)
         fitting = _fitting(columns, widths, console.width)
@@ -247,7 +247,7 @@ _GAP = 3
 
 
 def _fitting(columns: Columns, widths: Sequence[int], available: int) -> list[int]:
-    """Indexes of the columns that fit without folding a short one; empty if the required ones do not fit."""
+    """Indexes of the columns that fit without folding a short cell; empty if the required columns do not fit."""
 
     def is_too_wide(chosen: Sequence[int]) -> bool:
         return sum(min(widths[i], _FOLDED_FROM) for i in chosen) + _GAP * (len(chosen) - 1) > available
@@ -264,7 +264,7 @@ def _cell(value: Value, now: datetime | None = None) -> Cell:
 
 
 def plain(value: Any) -> Mapping[str, Any]:
-    """The JSON form of an object: a mapping, or an entity of the wire."""
+    """The JSON form of a mapping or a wire entity."""
     import msgspec
 
     from tarry.wire.base import data_of

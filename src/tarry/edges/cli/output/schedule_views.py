@@ -1,4 +1,4 @@
-"""How schedules and their ticks are printed: their wire form for programs, columns for people."""
+"""Printed forms of schedules and ticks: wire form for programs, columns for people."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TONES = {"critical": "red", "paused": "yellow", "good": "green"}
 
 
 class Scheduled(NamedTuple):
-    """A schedule at a time of the database's clock, and its next tick if that is known."""
+    """A schedule, the database time, and the next tick if it is known."""
 
     state: ScheduleState
     now: datetime

@@ -16,7 +16,7 @@ def shown(text: str) -> str:
 
 
 def safe_json(text: str) -> str:
-    """The same JSON value, with characters escaped that a terminal interprets."""
+    """The same JSON value, with characters that a terminal interprets escaped."""
     return _UNSAFE_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 

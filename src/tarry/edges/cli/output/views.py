@@ -1,4 +1,4 @@
-"""How entities are printed: their wire form for programs, columns for people."""
+"""Printed forms of entities: wire form for programs, columns for people."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -35,7 +35,7 @@ def due(at: datetime, now: datetime) -> str:
 
 
 class CountedInfo(NamedTuple):
-    """A queue and, unless it was just changed, how many messages it has."""
+    """A queue and, unless it was just changed, its message counts."""
 
     info: QueueInfo
     counts: Counts | None = None
@@ -117,7 +117,7 @@ def _headers(message: StoredMessage[bytes] | DeadLetter[bytes]) -> Fields:
 
 
 def _leased(value: Callable[[StoredMessage[bytes]], Value]) -> Callable[[StoredMessage[bytes]], Value]:
-    """The value, only for a message that is leased."""
+    """The value if the message is leased, otherwise None."""
     return lambda message: value(message) if message.state is State.LEASED and message.lease_until is not None else None
 
 

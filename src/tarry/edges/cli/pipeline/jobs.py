@@ -1,4 +1,4 @@
-"""Runs the jobs of the pipeline, in order, once or periodically, and reports their results."""
+"""Runs pipeline jobs in order, once or periodically, and reports their results."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from tarry.app import App
 
 IN_ORDER = ("archive", "facts", "metrics", "consumers", "anomalies", "forecast")
-"""Each depends on those before it."""
+"""In order: each job depends on those before it."""
 ROUTINE = (*IN_ORDER, "compact")
-"""The jobs of `tarry pipeline run`."""
+"""Jobs that `tarry pipeline run` runs."""
 ALL = (*ROUTINE, "prune")
 _SCHEMA = "tarry.pipeline.run/1"
 
@@ -77,8 +77,10 @@ def load(name: str) -> Any:
 
 
 def registry_of(target: str | None, zone: str | None, holidays: Sequence[str]) -> Any:
-    """The user's detectors: a registry, or one detector that is added to the built-in ones, with the user's calendar.
-    None: the built-in ones, by UTC."""
+    """The user's detectors with the user's calendar: a registry, or one detector added to the built-in ones.
+
+    None: the built-in detectors, in UTC.
+    """
     if target is None and zone is None and not holidays:
         return None
     load("anomalies")  # reports a missing installation
@@ -111,7 +113,7 @@ def _detectors(target: str | None) -> Any:
 
 
 def arguments(module: Any, given: Mapping[str, Any]) -> Any:
-    """The arguments of a job: the given options, and its own defaults for the others."""
+    """The arguments of a job: the given options, and the job's defaults for the others."""
     kind: Any = getattr(module, module.__name__.rpartition(".")[2].capitalize() + "Args")
     kinds = get_type_hints(kind)
 
@@ -125,10 +127,10 @@ def arguments(module: Any, given: Mapping[str, Any]) -> Any:
 def run_jobs(
     cli: CommandSession, jobs: Mapping[str, Mapping[str, Any]], master: str | None, *, every: timedelta | None = None
 ) -> ExitCode:
-    """Run jobs by name, with their options of the command line. None: the default of the job."""
+    """Run jobs by name with command-line options. None: the job's default."""
     if every is not None and not (cli.printer.for_people or cli.printer.line_by_line):
         raise Usage("--every cannot print one JSON document", hint="use --output jsonl: one object per job")
-    # Before Spark starts, which takes seconds: a missing job fails at once.
+    # Loaded before Spark starts, which takes seconds: an unknown job fails immediately.
     modules = {name: load(name) for name in jobs}
     with cli.open() as app, spark_for(cli, app, master) as spark:
         while True:
@@ -168,7 +170,7 @@ def _run(
 
 
 def _print(cli: CommandSession, result: JobResult) -> None:
-    """Print the result as soon as the job ends. A JSON document is printed after the last job."""
+    """Print the result as soon as the job finishes. A JSON document is printed after the last job."""
     if cli.printer.line_by_line:
         cli.printer.listing(_SCHEMA, {"jobs": [result.data()]}, (), ())
     elif cli.printer.for_people and result.ok:
@@ -189,7 +191,7 @@ def _code(results: Sequence[JobResult]) -> ExitCode:
 
 def _pause(cli: CommandSession, left: timedelta, every: timedelta) -> None:
     if left <= timedelta(0):
-        cli.note(f"the round took longer than {every.total_seconds():g} s: the next one starts at once")
+        cli.note(f"the round took longer than {every.total_seconds():g} s: the next one starts immediately")
         return
-    # Never set: a wait that Ctrl-C interrupts at once.
+    # Never set: a wait that Ctrl-C interrupts immediately.
     threading.Event().wait(left.total_seconds())

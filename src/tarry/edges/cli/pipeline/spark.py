@@ -1,4 +1,4 @@
-"""The Spark session of a command: its start, its progress bar, and the log of its JVM."""
+"""The Spark session of a command: start, progress bar, and JVM log."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _POLL_EVERY_S = 0.2
 
 @contextmanager
 def spark_for(cli: CommandSession, app: App, master: str | None) -> Generator[SparkSession]:
-    """A session, stopped at the end unless a notebook or spark-submit started it."""
-    _ = app.pipeline  # a store without one refuses at once, and not after Spark has started
+    """A session that is stopped at the end, unless a notebook or spark-submit started it."""
+    _ = app.pipeline  # a store without a pipeline refuses before Spark starts
     from tarry.edges.spark.session import is_submitted, keep_for_jobs, session
 
     submitted = is_submitted(os.environ) or _is_running()
@@ -42,7 +42,7 @@ def spark_for(cli: CommandSession, app: App, master: str | None) -> Generator[Sp
             yield spark
         finally:
             if not submitted:
-                with suppress(Exception):  # the JVM has ended; its error was reported
+                with suppress(Exception):  # the JVM has exited; its error was reported
                     spark.stop()
             jvm_log.remove_unless_mentioned()
 
@@ -57,7 +57,7 @@ def _is_running() -> bool:
 
 @dataclass(slots=True)
 class JvmLog:
-    """The log file of the JVM. It stays if a hint of an error has named it."""
+    """The JVM log file. It is kept if an error hint has named it."""
 
     path: Path | None = None
     is_mentioned: bool = False
@@ -103,19 +103,19 @@ def _starting(cli: CommandSession) -> Generator[None]:
 
 
 interrupted = threading.Event()
-"""Set by SIGTERM and Ctrl-C: an error of a job after it is its effect, since calls into the JVM were cut off."""
+"""Set by SIGTERM and Ctrl-C: later job errors are consequences, because calls into the JVM were cut off."""
 
 
 @contextmanager
 def _interrupted_by_signals() -> Generator[None]:
-    """Handle SIGTERM and Ctrl-C: connections are closed, and the run is recorded as failed."""
+    """Handle SIGTERM and Ctrl-C: close connections and record the run as failed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def stop(*_: object) -> None:
         interrupted.set()
-        # py4j logs a traceback of every call that is cut off, to the root logger itself. Records of others are not filtered.
+        # py4j logs a traceback for every cut-off call to the root logger. Records of other loggers are not filtered.
         logging.getLogger().addFilter(lambda record: False)
         end_within()  # Spark or the database may hang; the next run marks this one as abandoned
         raise KeyboardInterrupt
@@ -146,7 +146,7 @@ def reason(failure: Exception) -> str:
             java = cause
         if java is not None:
             kind, text = str(java.getClass().getName()), str(java.getMessage() or "")
-    except Exception:  # the JVM has ended, too
+    except Exception:  # the JVM has exited
         text = str(failure)
     if "Traceback (most recent call last)" in text:
         kind, text = "", [line for line in text.splitlines() if line.strip()][-1]
@@ -172,7 +172,7 @@ def progress_bar(cli: CommandSession, spark: SparkSession, name: str) -> Generat
 
 
 def _watch(spark: SparkSession, show: Callable[..., None], ended: threading.Event) -> None:
-    """Poll the active stages. Spark Connect has no status tracker: there the bar has no numbers."""
+    """Poll the active stages. Spark Connect has no status tracker: its bar shows no numbers."""
     try:
         tracker = spark.sparkContext.statusTracker()
         while not ended.wait(_POLL_EVERY_S):
@@ -180,4 +180,4 @@ def _watch(spark: SparkSession, show: Callable[..., None], ended: threading.Even
             total, done = sum(info.numTasks for info in stages), sum(info.numCompletedTasks for info in stages)
             show(total=total or None, completed=done, text=f"{done}/{total} tasks" if total else "")
     except Exception:
-        return  # the job itself reports that the JVM has ended
+        return  # the job itself reports that the JVM has exited

@@ -1,4 +1,4 @@
-"""What `tarry serve` and `tarry dev` run. Separate from the commands because it imports the extra `http`."""
+"""The processes behind `tarry serve` and `tarry dev`, separate from the commands because they need the extra `http`."""
 
 import logging
 import shlex
@@ -28,7 +28,7 @@ from tarry.services.worker.worker import WorkerSettings
 _STORE = StoreSettings(create_queues=False, pool_size=10)
 _DEV_GRACE = timedelta(seconds=10)
 _DEV_SWEEPER = SweeperSettings(every=timedelta(seconds=1))
-"""A developer waits for a redrive or an expired lease; one small round per second costs little on one machine."""
+"""Short, because a developer waits for a redrive or an expired lease; a round per second costs little on one machine."""
 
 
 async def serve(cli: CommandSession, options: ServeOptions, grace: timedelta) -> None:
@@ -56,8 +56,10 @@ async def serve(cli: CommandSession, options: ServeOptions, grace: timedelta) ->
 
 @asynccontextmanager
 async def dev_parts(dsn: str | None, port: int, environment: str) -> AsyncGenerator[tuple[AsyncApp, str]]:
-    """The broker on loopback with its dashboard, the scheduler and the sweeper, in a running loop; the app, which creates
-    queues on use, as a program does, and the URL. `environment`: shown in the dashboard."""
+    """Run broker, dashboard, scheduler and sweeper on loopback. Yields the app, which creates queues on use, and the URL.
+
+    `environment` is shown in the dashboard.
+    """
     async with (
         connect_async(dsn, settings=_STORE) as broker_app,
         connect_async(broker_app.dsn) as app,
@@ -90,7 +92,7 @@ async def _print_dev(cli: CommandSession, app: AsyncApp, url: str, target: str |
     schedules, dsn = len(await app.schedules.list()), without_secrets(app.dsn or "")
     database = dsn or "from the PG* variables"
     dsn_given = [] if cli.dsn is None else ["--dsn", dsn]
-    # A stored key cannot be shown: where there are keys, the command creates one.
+    # A stored key cannot be shown: if there are keys, the printed command creates a new one.
     create = shlex.join(["tarry", "key", "create", "try", "--action=all", "--expires=1h", "-q", *dsn_given])
     key = f' -H "Authorization: Bearer $({create})"' if await app.keys.list() else ""
     cli.printer.record(

@@ -1,4 +1,4 @@
-"""Log of long-running processes, one for all loggers: text on stderr, or JSON lines on stdout."""
+"""The log of long-running processes, for all loggers: text on stderr, or JSON lines on stdout."""
 
 import json
 import logging
@@ -13,9 +13,9 @@ from tarry.edges.formats import exact
 from tarry.edges.secrets import without_secrets
 
 _ORDINARY = {*vars(logging.makeLogRecord({})), "message", "asctime", "fields"}
-"""Attributes of every record; others were given as `extra`."""
+"""Attributes that every record has; any other was given as `extra`."""
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"')
-"""A string of JSON, at any depth."""
+"""A JSON string, at any depth."""
 
 
 class _Lines(logging.Formatter):
@@ -57,7 +57,7 @@ class _Handler(logging.StreamHandler[Any]): ...
 
 
 def log_to(*, json_lines: bool, quiet: bool, verbose: bool = False) -> None:
-    """Send the records of every logger, also those of the user's modules, to one handler. `verbose`: Tarry's at DEBUG."""
+    """Send the records of every logger, including user modules, to one handler. `verbose`: Tarry's loggers at DEBUG."""
     root, handler = logging.getLogger(), _Handler(sys.stdout if json_lines else sys.stderr)
     handler.setFormatter(_Json() if json_lines else _Lines())
     root.handlers[:] = [*(other for other in root.handlers if not isinstance(other, _Handler)), handler]

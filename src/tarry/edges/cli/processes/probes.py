@@ -1,4 +1,4 @@
-"""A small HTTP server for probes of a process that is no broker: `/healthz`, `/readyz` and `/metrics`."""
+"""A small HTTP server for probes of processes other than a broker: `/healthz`, `/readyz` and `/metrics`."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ NO_PROBES = ProbeOptions()
 async def probes(
     options: ProbeOptions, store: AsyncStore, stop: asyncio.Event, metrics: Callable[[], bytes] | None = None
 ) -> AsyncGenerator[None]:
-    """Serve while the block runs. Healthy: the event loop responds. Ready: the database responds, and no signal came."""
+    """Serve while the block runs. Healthy: the event loop responds. Ready: the database responds and no signal arrived."""
     if options.port is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""Signals of long-running processes: the first one stops them, a second one or the deadline ends them."""
+"""Signal handling of long-running processes: the first signal stops them, a second one or the deadline kills them."""
 
 import asyncio
 import logging
@@ -12,15 +12,17 @@ from tarry.edges.cli.exit_codes import ExitCode
 
 _log = logging.getLogger("tarry.process")
 END_WITHIN_S = 4.5
-"""After signal and grace. A process ends within five seconds, even if the database or a client hangs."""
+"""After signal and grace. A process exits within five seconds, even if the database or a client hangs."""
 _LOG_WITHIN_S = 0.2
 
 
 def stop_on_signals(
     *, first: str = "stopping", again: str = "ending at once", grace: timedelta = timedelta(0)
 ) -> asyncio.Event:
-    """An event that SIGTERM and SIGINT set; a second one ends the process at once. `first` and `again` are logged.
-    `grace`: how long running work may take before the process ends."""
+    """An event that SIGTERM and SIGINT set; a second signal exits immediately. `first` and `again` are logged.
+
+    `grace`: how long running work may take before the process exits.
+    """
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     received: list[str] = []  # `stop` may be set without a signal
 
@@ -38,9 +40,9 @@ def stop_on_signals(
 
 
 def end_within(grace: timedelta = timedelta(0)) -> None:
-    """Exit at the deadline if the process has not ended.
+    """Exit at the deadline if the process is still running.
 
-    From a thread: an orderly end waits for statements, threads and cancelled tasks, some of them without a limit (asyncio
+    Runs in a thread: an orderly shutdown waits for statements, threads and cancelled tasks, partly without a limit (asyncio
     waits five minutes for its threads), and the event loop may be blocked.
     """
     seconds = grace.total_seconds() + END_WITHIN_S

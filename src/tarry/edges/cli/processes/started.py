@@ -1,4 +1,4 @@
-"""How long this process runs: the time since its command was typed."""
+"""The running time of this process, since its command was typed."""
 
 import os
 import time
@@ -6,11 +6,11 @@ from pathlib import Path
 
 _IMPORTED_AT = time.monotonic()
 _START = 19
-"""The start of a process, in ticks since the machine started: its place in /proc/self/stat after the name."""
+"""Index of the start time, in ticks since boot, among the fields of /proc/self/stat after the name."""
 
 
 def running_for_s() -> float:
-    """Seconds since the process was started; where the system does not have it, since this module was imported."""
+    """Seconds since the process started, or, where the system does not report it, since this module was imported."""
     try:
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
         return time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[_START]) / os.sysconf("SC_CLK_TCK")

@@ -23,22 +23,22 @@ _log = logging.getLogger("tarry.worker")
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
 _SETTLED_S = 60.0
-"""A process that ran this long did not fail at its start: the back-off is reset."""
+"""A process that ran this long did not fail at startup: the back-off is reset."""
 _KILL_AFTER_S = 5.0
-"""After the grace, before a process that does not end is killed."""
+"""Time after the grace before a process that does not exit is killed."""
 
 
 def changes_below(folder: Path) -> AsyncIterator[Any]:
-    """Changes of Python files."""
+    """Yield changes to Python files."""
     with needs_extra("reload", "--reload"):
         from watchfiles import PythonFilter, awatch  # pyright: ignore[reportUnknownVariableType] - it lacks a stub
     return awatch(folder, watch_filter=PythonFilter(), debounce=300)
 
 
 class Child:
-    """A process that stops when its pipe is closed: by the supervisor, or because the supervisor ended.
+    """A process that stops when its pipe is closed, by the supervisor or because the supervisor exited.
 
-    Not by a signal: a service manager may signal every process, and a second signal means "at once".
+    No signal is used: a service manager may signal every process, and a second signal means an immediate exit.
     """
 
     def __init__(self, process: Process, pipe: int) -> None:
@@ -48,7 +48,7 @@ class Child:
 
     @classmethod
     async def started(cls, command: Sequence[str], log: int | None = None) -> Child:
-        """`log`: a descriptor for what it prints; None: where this process prints."""
+        """Start a process. `log`: a descriptor for its output; None: the output of this process."""
         readable, pipe = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(
@@ -71,7 +71,7 @@ class Child:
 
 class WorkerSupervisor:
     def __init__(self, worker: WorkerProcess, args: Sequence[str], changes: AsyncIterator[Any] | None = None) -> None:
-        """`args`: the command line, which is passed to every process."""
+        """`args`: the command line, passed to every process."""
         self._worker = worker
         self._args = [arg for arg in args if arg != "--reload"]
         self._changes = changes
@@ -127,7 +127,7 @@ class WorkerSupervisor:
                 await self._pause(child.pid, code, failures, changed)
 
     async def _ended(self, child: Child) -> int:
-        """Wait for its exit code. After a stop it gets the grace and a little more, then it is killed."""
+        """Wait for the exit code. After a stop the process gets the grace and a little more, then it is killed."""
         ended = asyncio.create_task(child.process.wait())
         stopping = asyncio.create_task(self._stopping.wait())
         await asyncio.wait({ended, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -141,7 +141,7 @@ class WorkerSupervisor:
 
     async def _pause(self, pid: int, code: int, failures: int, changed: asyncio.Event) -> None:
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
-        if code == ExitCode.USAGE:  # only with --reload: another start cannot help before the next change
+        if code == ExitCode.USAGE:  # only with --reload: a restart cannot help before the next change
             _log.error("process %d %s; waiting for a change", pid, how)
             await self._either(changed, None)
             return
@@ -150,7 +150,7 @@ class WorkerSupervisor:
         await self._either(changed, pause_s)
 
     async def _either(self, changed: asyncio.Event, seconds: float | None) -> None:
-        """Wait until stopped, changed, or the time is over."""
+        """Wait for a stop, a change or the timeout."""
         waits = [asyncio.create_task(event.wait()) for event in (self._stopping, changed)]
         await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for task in waits:
@@ -184,7 +184,7 @@ class WorkerSupervisor:
             child.stop()
 
     def _command(self, slot: int) -> list[str]:
-        """The same command for one process, with its own metrics port."""
+        """The command line of one process, with its own metrics port."""
         port = self._worker.probes.port
         own = ["--metrics-port", str(port + slot)] if port else []
         return [sys.executable, "-m", "tarry", *self._args, *own]

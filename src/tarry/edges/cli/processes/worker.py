@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 _log = logging.getLogger("tarry.worker")
 _COLLECT_AFTER = 10_000
-"""Objects: more than those of 256 jobs at once."""
+"""Garbage collection threshold in objects: more than 256 concurrent jobs have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class WorkerProcess:
         return worker
 
     def run(self, dsn: str | None, parent: int | None) -> ExitCode:
-        """`parent`: a pipe that is closed when the supervisor stops this process, or ends."""
+        """`parent`: a pipe that is closed when the supervisor stops this process or exits."""
         worker = self.load()
         metrics = self._observe(worker)
         collect_rarely()
@@ -61,7 +61,7 @@ class WorkerProcess:
             async with (
                 probes(self.probes, app.store, stop, metrics),
                 app.sweeper(),
-            ):  # one of all worker processes of a database sweeps
+            ):  # of all worker processes of a database, one sweeps
                 totals = await worker.run(app, self.settings, stop=stop)
             _log.info("stopped: %s; %s released unstarted", totals, f"{totals.released:,}")
         return ExitCode.OK
@@ -81,9 +81,11 @@ class WorkerProcess:
 
 
 def collect_rarely() -> None:
-    """For a process of our own. Imported modules stay: to walk them again and again took a tenth of the time of small jobs,
-    and delayed requests to a broker by 60 ms. And a collection after every 700 new objects meets the jobs that are running,
-    of 20 objects each: another tenth."""
+    """Tune garbage collection for a dedicated process.
+
+    Imported modules are frozen: scanning them repeatedly took a tenth of the time of small jobs and delayed broker requests
+    by 60 ms. Collecting after every 700 new objects scans the running jobs, of 20 objects each: another tenth.
+    """
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER)
 
@@ -109,7 +111,7 @@ def find(target: str) -> Worker:
 
 
 def _stop_with_parent(pipe: int, stop: asyncio.Event, grace: timedelta) -> None:
-    """Stop when the pipe becomes readable: nothing is written to it, so its other end was closed."""
+    """Stop when the pipe becomes readable. Nothing is written to it, so readable means closed."""
     loop = asyncio.get_running_loop()
 
     def stopped() -> None:
