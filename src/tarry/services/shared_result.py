@@ -23,7 +23,8 @@ class SharedResult(Generic[R]):
         if self._task is None or (self._task.done() and time.monotonic() >= self.until_s):
             self._task = asyncio.create_task(self._run(), name="tarry-shared-result")
             self._task.add_done_callback(retrieve_error)
-        return await asyncio.shield(self._task)
+        # `shield` makes a future and a callback, which most requests of a broker do not need.
+        return self._task.result() if self._task.done() else await asyncio.shield(self._task)
 
     def forget(self) -> None:
         """Call again for the next request. A result that is on its way is for the requests that wait for it."""

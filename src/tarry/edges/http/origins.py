@@ -13,8 +13,8 @@ _OWN_PAGES = frozenset({"same-origin", "none"})
 _HINT = "create a key and send it: tarry key create"
 _BY_A_PROXY = frozenset(
     {
-        "forwarded", "via", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "x-original-host", "x-original-for",
-        "true-client-ip", "cf-connecting-ip", "fastly-client-ip", "x-envoy-external-address",
+        b"forwarded", b"via", b"x-real-ip", b"x-client-ip", b"x-cluster-client-ip", b"x-original-host", b"x-original-for",
+        b"true-client-ip", b"cf-connecting-ip", b"fastly-client-ip", b"x-envoy-external-address",
     }
 )  # fmt: skip
 """Headers that reverse proxies add, besides `x-forwarded…`."""
@@ -42,15 +42,17 @@ def is_loopback(host: str | None) -> bool:
 
 def require_this_machine(request: Request) -> None:
     """Require a loopback peer and Host, and no proxy. An unknown peer, as on a Unix socket, is refused."""
-    hosts = request.headers.getlist("host")
-    if len(hosts) != 1 or not is_loopback(hostname(hosts[0])):
+    # As bytes: Starlette decodes all headers for each look at one, and this runs for each request.
+    headers: list[tuple[bytes, bytes]] = request.scope["headers"]
+    hosts = [value for name, value in headers if name == b"host"]
+    if len(hosts) != 1 or not is_loopback(hostname(hosts[0].decode("latin-1"))):
         raise _refused("without a key, requests must have a Host of localhost")
     if request.client is None or not is_loopback(request.client.host):
         raise _refused("without a key, only clients on the machine of the broker are accepted")
     # nginx by default sends HTTP/1.0 with its own Host and no other sign of a proxy.
-    forwarded = next((name for name in request.headers if name in _BY_A_PROXY or name.startswith("x-forwarded")), None)
-    if forwarded is not None or request.scope.get("http_version") == "1.0":
-        sign = "HTTP/1.0" if forwarded is None else forwarded
+    signs = [name for name, _ in headers if name in _BY_A_PROXY or name.startswith(b"x-forwarded")]
+    if signs or request.scope.get("http_version") == "1.0":
+        sign = signs[0].decode("latin-1") if signs else "HTTP/1.0"
         raise _refused(f"without a key, requests through a proxy are refused, and {sign} indicates one")
 
 
