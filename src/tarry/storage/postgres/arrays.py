@@ -1,6 +1,4 @@
-"""Values in PostgreSQL's binary format: arrays, which cost a third packed at once of what their values cost one by one, and
-instants.
-"""
+"""Arrays and instants in PostgreSQL's binary format. Packing an array in one call costs a third of packing each value."""
 
 import struct
 from collections.abc import Sequence
@@ -96,7 +94,7 @@ class TimestampArray(PgArray):
 
 class _Numbers(PgArray, Generic[T]):
     code: ClassVar[str]
-    """Of the module `struct`."""
+    """Format character of the `struct` module."""
     width: ClassVar[int]
 
     def __init__(self, values: Sequence[T]) -> None:
@@ -141,7 +139,7 @@ class _ArrayDumper(Dumper):
 
 
 def register_array_dumpers(adapters: AdaptersMap) -> None:
-    """Let a connection send these arrays. They are our own classes, so nothing of the connection's owner changes."""
+    """Let a connection send these arrays. Only our own classes are registered: the owner's adapters stay as they are."""
     try:
         adapters.get_dumper(TextArray, PyFormat.BINARY)
     except ProgrammingError:  # not registered yet
@@ -157,6 +155,9 @@ class _UtcLoader(Loader):
 
 
 def read_in_utc(adapters: AdaptersMap) -> None:
-    """Read instants in UTC, whatever zone the session has. The driver gives them in the zone of the session. Two datetimes of
-    one zone are compared and subtracted by the wall clock, which is wrong in the hour that a zone repeats in autumn."""
+    """Load instants in UTC instead of the session's time zone.
+
+    Python compares and subtracts two datetimes of the same zone by wall clock, which is wrong in the hour that a zone repeats
+    in autumn.
+    """
     adapters.register_loader("timestamptz", _UtcLoader)

@@ -1,4 +1,4 @@
-"""How we open connections of our own: direct ones are tuned and prepare statements, those through a pooler keep no state."""
+"""The store's own connections: direct ones are tuned and prepare statements, those through a pooler keep no session state."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", Connection[Any], AsyncConnection[Any])
 
-# Behind a pooler in transaction mode the pid of the connection is not that of the server process. There we neither prepare
-# nor set anything, and each statement is planned when it runs, with the table as it is. On a connection of our own a plan is
-# kept, so it must not depend on how full the table was when it was made: the only ways left are the ones the indexes give.
-# A statement that waits for a lock gives its connection back after `lock_timeout` and is tried again until `lock_for` is
-# over (`_retried`, `lock_turns`). Behind a pooler, `transaction` sets it for each one.
+# Behind a pooler in transaction mode the connection's pid differs from the server process's pid. There we neither prepare
+# nor set anything, and each statement is planned when it runs, for the current table size. A direct connection keeps its
+# plans, so they must not depend on the table size at planning time: only index scans and nested loops stay enabled.
+# A statement that waits for a lock returns its connection to the pool after `lock_timeout` and is retried until `lock_for`
+# has passed (`_retried`, `_lock_turns`). Behind a pooler, `transaction` sets `lock_timeout` for each transaction.
 _TUNE: Final[LiteralString] = """
     select pg_backend_pid() = %(pid)s::int as keeps_state, case when pg_backend_pid() = %(pid)s::int then
         set_config('enable_seqscan', 'off', false) || set_config('enable_hashjoin', 'off', false)
@@ -45,7 +45,7 @@ _TUNE: Final[LiteralString] = """
 
 
 def keeps_state(conn: Connection[Any] | AsyncConnection[Any]) -> bool:
-    """Whether `configure` found a session of our own, with its `lock_timeout`; else a pooler is between."""
+    """Whether `configure` found a direct session and set its `lock_timeout`. False behind a pooler."""
     return session_of(conn) is not None
 
 
@@ -63,9 +63,7 @@ async def aconfigure(conn: AsyncConnection[Any], statement_for: timedelta | None
 
 def _tuning(conn: Connection[Any] | AsyncConnection[Any], statement_for: timedelta | None) -> dict[str, Any]:
     register_array_dumpers(conn.adapters)
-    conn.prepare_threshold = (
-        None  # the driver prepares nothing, and so never forgets what `PreparedStatements` has prepared
-    )
+    conn.prepare_threshold = None  # `PreparedStatements` prepares; the driver must not deallocate its statements
     limit = None if statement_for is None else str(max(1, round(statement_for.total_seconds() * 1_000)))
     return {"pid": conn.info.backend_pid, "statement_ms": limit}
 
@@ -82,7 +80,7 @@ KEYWORDS: Final[dict[str, Any]] = {
     "autocommit": True,
     "application_name": "tarry",
     "connect_timeout": 10,
-    # A peer that vanished silently is noticed within seconds, not after the kernel's two hours.
+    # Detect a silently vanished peer within seconds instead of the kernel's two hours.
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
@@ -94,17 +92,17 @@ def keywords(dsn: str) -> dict[str, Any]:
     """Keywords to open a connection to this address: our defaults, except where the address has its own."""
     try:
         given = conninfo_to_dict(dsn)
-    except (psycopg.ProgrammingError, AttributeError):  # the latter: not even a text
+    except (psycopg.ProgrammingError, AttributeError):  # AttributeError: `dsn` is not a string
         raise InvalidInput(
             "this is not an address of a PostgreSQL database",
             hint="write postgresql://user@host/database, host=… dbname=… user=…, or redis://host; the URL of a broker is for "
             "tarry.http.Client",
-        ) from None  # the driver's words may quote the address, and with it a password
+        ) from None  # the driver's message may quote the address and its password
     return {name: value for name, value in KEYWORDS.items() if name not in given} | other_options(dsn)
 
 
 def opened(dsn: str) -> Connection[Any]:
-    """A connection that prepares nothing: a pooler may be between."""
+    """Open a connection that prepares nothing: the address may be a pooler's."""
     try:
         conn = psycopg.connect(dsn, **keywords(dsn))
     except psycopg.OperationalError as error:
@@ -119,7 +117,7 @@ def opened(dsn: str) -> Connection[Any]:
 
 @contextmanager
 def connected(dsn: str) -> Generator[Connection[Any]]:
-    """One connection for one piece of work, with errors in our own words."""
+    """A connection for the duration of a block. Driver errors are translated."""
     conn = opened(dsn)
     try:
         with conn:
@@ -131,7 +129,7 @@ def connected(dsn: str) -> Generator[Connection[Any]]:
 
 
 def cut(conn: Connection[Any] | AsyncConnection[Any]) -> None:
-    """Shut the socket down. Closing the connection would not do: its reader would wait for the closed descriptor."""
+    """Shut the socket down. After a mere close, a thread that reads from the connection would keep waiting."""
     with suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(conn.pgconn.socket)) as shared:
         shared.shutdown(socket.SHUT_RDWR)
 
@@ -144,15 +142,14 @@ def pool_options(dsn: str, settings: StoreSettings) -> dict[str, Any]:
         "min_size": 0,
         "max_size": settings.pool_size,
         "timeout": connect_for_s,
-        # Less than a caller waits: then its next try begins afresh, instead of waiting for a pause that has doubled for as
-        # long as the server was unavailable.
+        # Less than the caller's wait: its next try then starts a new connection attempt, instead of waiting for a back-off
+        # that doubled for as long as the server was unavailable.
         "reconnect_timeout": 0.8 * connect_for_s,
     }
 
 
 def pool_now(stats: Mapping[str, int]) -> Connections:
-    """A pool's statistics, in the words of the port."""
-    # Here, because the ports know everything, and a task of Spark, which has no pool, pays for each import.
+    # Imported here: the ports import most of core, and Spark tasks, which have no pool, pay for each import.
     from tarry.core.ports import Connections
 
     return Connections(
@@ -173,12 +170,12 @@ _INSIDE = {
 
 
 def commits_each_statement(conn: Connection[Any] | AsyncConnection[Any]) -> bool:
-    """Whether the caller is in no transaction, and begins none: an atomic operation needs one of its own."""
+    """Whether the caller uses autocommit outside a transaction: an atomic operation must then begin its own."""
     return conn.autocommit and conn.info.transaction_status is TransactionStatus.IDLE
 
 
 def caller_connection(conn: object, kind: type[C]) -> C:
-    """The connection, or that of a session or connection of SQLAlchemy, or of a connection of Django."""
+    """The psycopg connection itself, or the one inside a SQLAlchemy session or connection or a Django connection."""
     if isinstance(conn, kind):
         return conn
     inner = _driver_connection(conn)
@@ -192,7 +189,7 @@ def caller_connection(conn: object, kind: type[C]) -> C:
 
 
 async def caller_connection_async(conn: Any) -> AsyncConnection[Any]:
-    """As `caller_connection`: async sessions and connections of SQLAlchemy run their blocking halves in a greenlet."""
+    """As `caller_connection`. SQLAlchemy's async sessions and connections run their blocking halves in a greenlet."""
     if _is_of("sqlalchemy", conn) and hasattr(conn, "run_sync"):
         conn = await conn.run_sync(_driver_connection)
     return caller_connection(conn, AsyncConnection)
@@ -201,7 +198,7 @@ async def caller_connection_async(conn: Any) -> AsyncConnection[Any]:
 def _driver_connection(conn: Any) -> object:
     if _is_of("sqlalchemy", conn):
         if not hasattr(conn, "driver_connection"):
-            held: Any = getattr(conn, "connection", None)  # of a session a method, of a connection a property
+            held: Any = getattr(conn, "connection", None)  # a method of sessions, a property of connections
             conn = conn.connection().connection if callable(held) else held
         return getattr(conn, "driver_connection", None)
     if _is_of("django", conn):
@@ -215,8 +212,7 @@ def _is_of(package: str, value: object) -> bool:
 
 
 class ForkGuard:
-    """Sockets survive a fork, and two processes on one socket lose each other's responses. So a child gets an error, and the
-    connections of its parent are left alone."""
+    """Refuses to use the parent's connections after a fork: two processes on one socket lose each other's responses."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()

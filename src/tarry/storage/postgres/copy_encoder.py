@@ -50,15 +50,14 @@ class Reserved:
 
 
 def is_copyable(draft: Draft) -> bool:
-    """Whether the key is new for certain, and none of the rare options is set."""
+    """Whether the key is certainly new and no rare option is set."""
     return draft.fresh and not (
         draft.type or draft.headers or draft.lease_for or draft.max_attempts or draft.retry or draft.conflict.max_wait
     )
 
 
 def copy_messages(drafts: Sequence[Draft], reserved: Reserved) -> Copy:
-    """Each row in one piece: the fields that all rows share, the fields of fixed size and the length of the key, the key, the
-    length of the payload, the payload."""
+    """Encode each row with few calls: shared fields, fixed-size fields and key length, key, payload length, payload."""
     fixed = struct.Struct(">iqiqiqihihi").pack
     now = (reserved.now - EPOCH) // US
     common = struct.pack(">hiqii", 10, 8, now, 4, reserved.queue)
@@ -104,5 +103,5 @@ def _optional(value: str | None) -> bytes:
 
 
 def _detail(content_type: str | None) -> bytes:
-    """`tarry.detail` of a message without type and headers, as jsonb in version 1 of its binary form."""
+    """`tarry.detail` of a message without type and headers, in version 1 of jsonb's binary format."""
     return NULL if content_type is None else field(b"\x01" + json.dumps({"content_type": content_type}).encode())

@@ -6,7 +6,7 @@ from psycopg_pool import PoolClosed, PoolTimeout
 
 from tarry.core.errors import InvalidState, LockTimeout, SchemaMismatch, StoreUnavailable
 
-# Rolled back for certain, or never begun: a second try cannot do anything twice.
+# Certainly rolled back or never begun: a retry cannot execute anything twice.
 _TRANSIENT = (
     errors.SerializationFailure,
     errors.DeadlockDetected,
@@ -15,11 +15,11 @@ _TRANSIENT = (
     PoolTimeout,
 )
 LOCK_PAUSE_S = 0.05
-"""After a statement met a lock for as long as `lock_timeout`, before it is tried again: others get its connection first."""
+"""Pause before the retry of a statement that ran into `lock_timeout`, which lets other operations use its connection."""
 
-# The connection went away: a running statement may or may not be executed. All operations may be repeated: an offer of
-# a stored message is ignored or updates it, a poll leaves a lease that runs out, a settle finds the message gone, a redrive
-# names what it moves beforehand. The second result may differ from the first: see docs/decisions/0011.
+# The connection was lost, and a running statement may or may not be executed. All operations may be repeated: an offer of
+# a stored message is ignored or updates it, a poll leaves a lease that expires, a settle finds the message gone, a redrive
+# fixes its selection beforehand. The second result may differ from the first: see docs/decisions/0011.
 _DISCONNECTED = (errors.AdminShutdown, errors.CrashShutdown, errors.IdleSessionTimeout)
 
 
@@ -29,17 +29,17 @@ def is_transient(error: BaseException) -> bool:
     if isinstance(error, PoolClosed):
         return False
     if isinstance(error, errors.CheckViolation):
-        # Its event was on the way into the overflow while the partition of its day was made: next time it finds that.
-        # Or the overflow was closed to that day a moment before (tarry.journal_step).
+        # The event was routed to the overflow while the partition of its day was created, or just after the overflow was
+        # closed to that day (tarry.journal_step). The retry finds the partition.
         return error.diag.table_name == "event_overflow" and (error.diag.constraint_name is None or _is_closed(error))
-    # Without an SQLSTATE the error is libpq's: connection refused, reset, or closed in the middle. With class 08 a pooler
-    # reports that it lost the server behind it (PgBouncer: 08P01, "server conn crashed?").
+    # An error without SQLSTATE comes from libpq: connection refused, reset, or closed in mid-statement. With class 08 a
+    # pooler reports that it lost its server (PgBouncer: 08P01, "server conn crashed?").
     broken = isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
     return broken and (error.sqlstate is None or error.sqlstate.startswith("08"))
 
 
 def translated(error: psycopg.Error, tries: int) -> BaseException:
-    """The error to raise instead, or the same one where we have nothing to add."""
+    """The Tarry error to raise instead, or the same error if there is none."""
     if isinstance(error, (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedColumn)):
         return SchemaMismatch(
             "this database does not have Tarry's tables, or has them in another version",
@@ -73,11 +73,11 @@ def translated(error: psycopg.Error, tries: int) -> BaseException:
             hint="make room on the server (disk, memory); nothing of this was stored",
         )
     if _is_closed(error):
-        by_hand = f"select {error.diag.schema_name}.journal_step(7)"
+        statement = f"select {error.diag.schema_name}.journal_step(7)"
         return StoreUnavailable(
             "the journal has no partition for this day, and its overflow is closed to it (constraint "
             f"{error.diag.constraint_name}): a process ended before it had made the partitions; nothing was stored",
-            hint=f"run as the owner of the tables: tarry sweeper --once   (or in SQL: {by_hand})",
+            hint=f"run as the owner of the tables: tarry sweeper --once   (or in SQL: {statement})",
         )
     if is_transient(error):
         again = "" if tries <= 1 else f", also not after {tries - 1} more {'try' if tries == 2 else 'tries'}"

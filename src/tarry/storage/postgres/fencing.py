@@ -1,8 +1,8 @@
-"""Fencing of retries: before an operation is tried again, the session of its last try must have ended.
+"""Fencing of retries: the session of a failed try must have ended before the operation is retried.
 
-Nothing is known about the server process behind a broken connection. It may be frozen, or not yet have read what it was
-sent, and execute it after the retry has returned: an older offer would replace a newer one, and a drop would delete a
-message that was accepted later.
+The state of the server process behind a broken connection is unknown. It may be frozen, or may not have read its input yet,
+and execute the statement after the retry has returned: an older offer would replace a newer one, and a drop would delete
+a message that was accepted later.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ END_WITHIN_S = 5.0
 
 
 class ServerSession(NamedTuple):
-    """A server process. Its number alone may be that of another process by now."""
+    """A server process. The pid alone is not enough: the system may have reused it."""
 
     pid: int
     started_at: datetime
@@ -33,42 +33,39 @@ _sessions: WeakKeyDictionary[AnyConnection, ServerSession] = WeakKeyDictionary()
 
 
 def note_session(conn: AnyConnection, started_at: datetime | None) -> None:
-    """When a connection of our own is opened: of a broken one the driver does not know the process any more."""
+    """Record the server process of a new connection: once it is broken, the driver no longer has the pid."""
     if started_at is not None:
         _sessions[conn] = ServerSession(conn.info.backend_pid, started_at)
 
 
 class Fence:
-    """The sessions that may still execute something of one operation.
-
-    Behind a pooler the session is not known, and nothing is fenced.
-    """
+    """The sessions that may still execute a statement of one operation. Behind a pooler they are unknown and not fenced."""
 
     def __init__(self, left: list[ServerSession]) -> None:
-        """`left`: the sessions of operations of this store that ended without a result, for want of a connection."""
+        """`left`: sessions of this store's operations that failed before they could be fenced."""
         self._left = left
         self._open: list[ServerSession] = []
 
     def lost(self, conn: AnyConnection | None) -> None:
-        """A try failed on this connection; if it broke, nothing is known about what it has done, or will do."""
+        """Add the session of a failed try if its connection broke: the session's state is then unknown."""
         session = None if conn is None or not conn.closed else _sessions.get(conn)
         if session is not None and session not in self._open:
             self._open.append(session)
 
     def abandon(self) -> None:
-        """No further try: the next operation that gets a connection terminates these sessions."""
+        """Give up without another try: the store's next operation terminates these sessions."""
         self._left += self._open
 
     @property
     def is_open(self) -> bool:
-        """Whether there are sessions to end before the next try."""
+        """Whether sessions must be terminated before the next try."""
         return bool(self._left or self._open)
 
     def close(self) -> Op[None]:
-        """On a new connection, before the next try."""
-        for session in list(self._left):  # other threads may do the same: to end a session twice does no harm
+        """Terminate the sessions, on a new connection, before the next try."""
+        for session in list(self._left):  # other threads may do the same: terminating a session twice is harmless
             yield from _end([session], 0)
-            with suppress(ValueError):  # only now: if this fails, the next operation ends the session
+            with suppress(ValueError):  # removed last: if `_end` fails, the next operation terminates the session
                 self._left.remove(session)
         still = yield from _end(self._open, END_WITHIN_S)
         if still:
@@ -81,7 +78,7 @@ class Fence:
 
 
 def _end(sessions: Sequence[ServerSession], within_s: float) -> Op[list[ServerSession]]:
-    """End these sessions, and return those that have not ended in time."""
+    """Terminate these sessions, and return those that are still running after `within_s`."""
     still: list[ServerSession] = []
     for session in sessions:
         params = {"pid": session.pid, "started_at": session.started_at, "within_ms": round(within_s * 1_000)}

@@ -1,4 +1,4 @@
-"""Checks of a database before messages are stored in it. `connect` refuses, `tarry doctor` explains."""
+"""Database checks before the first message is stored. `connect` refuses an unfit database, `tarry doctor` explains why."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,7 @@ class CheckResult:
     actual: str
     hint: str = ""
     warning: bool = False
-    """Usable, but worth a look."""
+    """The database is usable, but the finding deserves attention."""
 
 
 def findings(conn: Connection[Any]) -> list[CheckResult]:
@@ -72,7 +72,7 @@ ADOPT = "run once, before anything else uses the database: tarry db adopt"
 def check_journal(conn: Connection[Any], *, allow_unsafe: bool = False) -> None:
     """Refuse a restored journal that was not adopted: old events would be read as new ones.
 
-    By its first event; doctor looks at all of them.
+    Checks the first event only; `tarry doctor` checks all of them.
     """
     if not allow_unsafe and drive(conn, journal_statements.first_is_foreign().run()):
         raise UnsafeDatabase(FOREIGN_JOURNAL, hint=ADOPT)
@@ -88,7 +88,7 @@ def check_schema(conn: Connection[Any]) -> None:
             f"the {where} lacks {len(missing)} of Tarry's migrations, the first is {missing[0].name}",
             hint=f"run: tarry db migrate{named}   (or tarry.connect(…, migrate=True))",
         )
-    # A newer `pre` migration is compatible: during a rolling deploy this is the version to be replaced.
+    # A newer `pre` migration is compatible: this process is the old version in a rolling deploy.
     newer = [status for status in listed if (status.state, status.phase) == ("unknown", "post")]
     if newer:
         raise SchemaMismatch(

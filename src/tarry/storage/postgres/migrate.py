@@ -1,5 +1,7 @@
-"""Numbered SQL files, applied once each, up only, under a lock. `pre` files suit the code before and after a deploy;
-`post` files wait until no old code runs."""
+"""Schema migrations: numbered SQL files, applied once each under a lock, upward only.
+
+`pre` files are compatible with the code before and after a deploy; `post` files require that no old code runs.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,13 @@ from tarry.storage.postgres._sync.runner import transaction
 
 _NAME = re.compile(r"(?P<number>\d{4})_(?P<phase>pre|post)_\w+\.sql")
 LOCK_TIMEOUT_S = 2.0
-"""How long a migration waits for a lock before it gives way and tries again."""
+"""How long a migration waits for a lock before it rolls back and retries."""
 PAUSES_S = (1.0, 2.0, 4.0, 8.0)
 TURN_S = 300.0
-"""How long a process waits while another one migrates. Nothing queues behind it."""
-# "tarr" in ASCII: any number will do, as long as every version of Tarry uses the same.
+"""How long a process waits while another process migrates. No other statement queues behind this lock."""
+# "tarr" in ASCII. Every version of Tarry must use the same number.
 _LOCK: LiteralString = "select pg_advisory_xact_lock(1952542322)"
-_LOOK_EVERY_S = 0.1
+_CHECK_EVERY_S = 0.1
 _BLOCKERS: LiteralString = """
     select a.pid, a.application_name as application, a.usename as user, clock_timestamp() - a.xact_start as open_for,
         left(regexp_replace(a.query, '\\s+', ' ', 'g'), 120) as query
@@ -70,7 +72,7 @@ def script() -> str:
     """All migrations as one text, for other tools."""
     parts = [f"{statement};" for statement in _BOOTSTRAP]
     for m in known():
-        # Numbers, names and checksums are our own file names: nothing from outside gets in here.
+        # Numbers, names and checksums come from packaged files: no external input.
         values = f"({m.number}, '{m.name}', '{m.checksum}')"
         note = f"insert into tarry.migration (number, name, checksum) values {values};"  # noqa: S608
         parts += [f"-- {m.name}", m.sql.rstrip(), note]
@@ -79,7 +81,7 @@ def script() -> str:
 
 @dataclass(frozen=True, slots=True)
 class MigrationStatus:
-    """A migration that this version knows, or the database has."""
+    """A migration of this version of Tarry, of the database, or of both."""
 
     number: int
     name: str
@@ -107,7 +109,7 @@ def statuses(conn: Connection[Any]) -> list[MigrationStatus]:
 
 
 def unchanged(conn: Connection[Any]) -> list[MigrationStatus]:
-    """The statuses. Raises if a migration was applied with another content."""
+    """The statuses. Raises `SchemaMismatch` if a migration was applied with different content."""
     listed = statuses(conn)
     for status in listed:
         if status.state == "changed":
@@ -124,10 +126,10 @@ def pending(conn: Connection[Any]) -> list[Migration]:
 
 
 def migrate(conn: Connection[Any], *, post: bool = True) -> list[Migration]:
-    """Apply the pending migrations, each file in a transaction of its own, and return them.
+    """Apply the pending migrations, each in its own transaction, and return them.
 
-    Any number of processes may do this at once: they take turns, and the later ones find nothing to do. Where an open
-    transaction of another session is in the way for too long, `LockTimeout` names it; migrations applied before stay.
+    Concurrent calls are serialized, and the later ones find nothing to do. If an open transaction of another session blocks
+    a migration for too long, `LockTimeout` names that session; migrations that were already applied stay.
     """
     done: list[Migration] = []
     for migration in known() if pending(conn) else ():
@@ -145,7 +147,7 @@ def migrate(conn: Connection[Any], *, post: bool = True) -> list[Migration]:
 
 
 def _apply_patiently(conn: Connection[Any], migration: Migration) -> bool:
-    """Try again while other sessions hold locks that the migration needs; between the tries their statements continue."""
+    """Retry while other sessions hold locks that the migration needs. Between the tries their statements continue."""
     for pause_s in (*PAUSES_S, None):
         with _watched(conn, after_s=LOCK_TIMEOUT_S / 2) as blockers:
             try:
@@ -172,7 +174,7 @@ def _apply(conn: Connection[Any], migration: Migration) -> bool:
     with transaction(conn):
         conn.execute("select set_config('lock_timeout', %s, true)", (f"{round(TURN_S * 1000)}ms",))
         conn.execute(_LOCK)
-        # Statements of other sessions queue behind a waiting ALTER TABLE: so it never waits for long.
+        # A waiting ALTER TABLE blocks the statements of other sessions behind it, so it must not wait long.
         conn.execute("select set_config('lock_timeout', %s, true)", (f"{round(LOCK_TIMEOUT_S * 1000)}ms",))
         for statement in _BOOTSTRAP:
             conn.execute(statement)
@@ -222,25 +224,25 @@ class Blocker:
 
 @contextmanager
 def _watched(conn: Connection[Any], *, after_s: float) -> Generator[list[Blocker]]:
-    """The sessions that kept a statement of the block waiting for longer than `after_s`; filled in when the block ends.
+    """The sessions that block a statement of the `with` block for longer than `after_s`; complete when the block ends.
 
-    On a connection of its own, opened only then, and while the statement waits: afterwards the server does not know them.
+    They are read on a second connection, opened after `after_s`: the server lists blockers only while the statement waits.
     """
     blockers: list[Blocker] = []
-    over = threading.Event()
+    is_done = threading.Event()
     row = conn.execute("select pg_backend_pid()").fetchone()
     pid: int = row[0] if row else 0
     address = make_conninfo(conn.info.dsn, password=conn.info.password or None)
 
     def watch() -> None:
-        if over.wait(after_s):
+        if is_done.wait(after_s):
             return
         with suppress(psycopg.Error), psycopg.connect(address, autocommit=True, application_name="tarry") as own:
             while True:
                 sessions = own.cursor(row_factory=class_row(Blocker)).execute(_BLOCKERS, (pid,)).fetchall()
                 if sessions:
                     blockers[:] = sessions
-                if over.wait(_LOOK_EVERY_S):
+                if is_done.wait(_CHECK_EVERY_S):
                     return
 
     watcher = threading.Thread(target=watch, name="tarry-blockers", daemon=True)
@@ -248,5 +250,5 @@ def _watched(conn: Connection[Any], *, after_s: float) -> Generator[list[Blocker
     try:
         yield blockers
     finally:
-        over.set()
+        is_done.set()
         watcher.join()

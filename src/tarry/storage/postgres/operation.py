@@ -1,4 +1,4 @@
-"""Operations of the PostgreSQL stores. The roles that make them are shared by the blocking and the awaiting store."""
+"""PostgreSQL operations, which the roles create for the blocking and the awaiting store alike."""
 
 from __future__ import annotations
 
@@ -28,35 +28,35 @@ Role = TypeVar("Role", bound="PostgresRole")
 
 
 class PostgresOperation(msgspec.Struct, Operation[R_co], eq=False, gc=False):
-    """A struct, because one is made for every message of a group commit."""
+    """An operation on the PostgreSQL store. A msgspec struct, because a group commit creates one per message."""
 
     start: Callable[[bool], Op[R_co]]
-    """Makes the generator of one try, since a generator cannot be rewound. Its argument is false on the caller's connection,
-    where no queue is created and a result may be rolled back."""
+    """Creates a new generator for each try. The argument is false on the caller's connection, where no queue is created and
+    the result may be rolled back."""
     atomic: bool = False
-    """Takes several statements, all of which commit or none."""
+    """Consists of several statements that commit together."""
     wait_for_locks: bool = True
-    """Retried for as long as another transaction holds a lock that it needs."""
+    """Retry while another transaction holds a lock that the operation needs."""
     group_item: GroupItem[R_co] | None = None
-    """How the awaiting store runs it on its own connections."""
+    """The group commit item that the awaiting store submits instead, on its own connections."""
     on_success: Callable[[], None] | None = None
     """Called after the commit."""
     then: PostgresOperation[int] | None = None
-    """Run after the commit until it returns 0, each time in a transaction of its own. Not on the caller's connection."""
+    """Run after the commit until it returns 0, each time in a separate transaction. Not on the caller's connection."""
 
 
 class GroupItem(msgspec.Struct, Generic[R_co], eq=False, gc=False):
-    """An item of a group commit: those of many tasks with the same verb and queue become one operation."""
+    """A group commit item. Items of many tasks with the same verb and queue become one operation."""
 
     verb: str
     queue: str
     value: Any
     key: str
-    """Of the message that it locks."""
+    """Key of the message that the item locks."""
     identity: Hashable
-    """Two items of one identity never share a commit."""
+    """Two items with the same identity never share a commit."""
     batch: Callable[[Sequence[Any], bool], PostgresOperation[Sequence[R_co]]]
-    """The operation for the values of many items. Its flag: an earlier try failed, and may have stored them."""
+    """The operation for the values of many items. The flag is true if an earlier try failed and may have stored them."""
 
 
 class PostgresRole:
@@ -86,7 +86,7 @@ class PostgresRole:
         *,
         by_poll: bool = False,
     ) -> Op[R]:
-        """For an offer or a poll, which creates its queue if it is missing and the settings allow it."""
+        """Run an offer or a poll, and create its queue if it is missing and the settings allow it."""
         now = self._now
         try:
             return result((yield from make(now)))
@@ -102,7 +102,7 @@ class PostgresRole:
 def operation(
     *, atomic: bool = False, wait_for_locks: bool = True
 ) -> Callable[[Callable[Concatenate[Role, P], Op[R]]], Callable[Concatenate[Role, P], PostgresOperation[R]]]:
-    """Decorate a method of a role that yields its statements and creates no queue. It is called again for every try."""
+    """Decorate a role method that yields statements and creates no queue. It is called again for every try."""
 
     def decorate(
         make: Callable[Concatenate[Role, P], Op[R]],
@@ -119,7 +119,7 @@ def operation(
 
 
 def in_known_queue(make: Callable[[], Op[R]]) -> Op[R]:
-    """Run an op that never creates its queue, also not on behalf of a caller's connection (see `MissingQueue`)."""
+    """Run an op that never creates its queue, not even for the caller's connection (see `MissingQueue`)."""
     try:
         return (yield from make())
     except MissingQueue as missing:
@@ -127,5 +127,5 @@ def in_known_queue(make: Callable[[], Op[R]]) -> Op[R]:
 
 
 def fenced(leadership: Leadership | None) -> dict[str, Any]:
-    """The parameters of the fencing check; without a leader it is skipped."""
+    """Parameters of the fencing check, which is skipped without a leader."""
     return {"leader": leadership and leadership.name, "fence": leadership and leadership.fence}

@@ -1,11 +1,11 @@
-"""Statements on sessions of our own, prepared once per session and sent without a cursor.
+"""Statements on direct sessions, prepared once per session and sent without a cursor.
 
-A cursor of the driver costs three times as much as the statement itself: it translates the text, looks up the statement and
-describes the result with every call. The types of parameters are those that the text casts them to, so a statement is
-prepared once, whatever is null, and its values are packed here; other types are left to the driver.
+A driver cursor costs three times as much as the statement itself: with every call it translates the text, looks up the
+statement and describes the result. Parameter types are taken from the casts in the text, so a statement is prepared once,
+whichever parameters are null. Values of these types are packed here; the driver adapts all others.
 
 Prepared statements are sent and awaited through libpq: the driver's generators cost as much as the rest of the client's work.
-Everything else goes through `Connection.wait`. Both cancel an interrupted statement and wait for its end.
+Everything else goes through `Connection.wait`. Both cancel an interrupted statement and wait until the server has stopped it.
 """
 
 import re
@@ -34,9 +34,9 @@ from tarry.storage.postgres.statement import Row, Statement, row_maker
 AnyConnection = Connection[Any] | AsyncConnection[Any]
 
 MOST = 300
-"""Prepared statements of one session; others are planned with every call."""
-_LOOK_EVERY_MS = 100
-"""A wait for a reply looks so often whether another thread has closed the connection, as the driver does."""
+"""Prepared statements per session; further statements are planned with every call."""
+_CHECK_EVERY_MS = 100
+"""How often a wait for a reply checks whether another thread has closed the connection, as the driver does."""
 _CANCEL_WITHIN_S = 5.0
 
 _ATTRIBUTE = "_tarry_session"
@@ -44,7 +44,7 @@ _PARAMETER = re.compile(r"%\((\w+)\)s(?:::(\w+(?:\[\])?))?|%%")
 
 
 class _Type(NamedTuple):
-    """How values of one Python type are sent as a type of the server."""
+    """Encoding of a Python type as a server type."""
 
     oid: int
     kind: type[Any]
@@ -62,7 +62,7 @@ def _timestamp(value: datetime) -> bytes:
 
 _BIGINT, _INTERVAL = Struct(">q").pack, Struct(">qii").pack
 _UNNAMED: Final = _Type(0, str, str.encode, Format.TEXT)
-"""Of a parameter without a cast: the server infers the type."""
+"""Type of a parameter without a cast, which the server infers."""
 _TYPES: Final[dict[str, _Type]] = {
     "text": _Type(25, str, str.encode),
     "bytea": _Type(17, bytes, bytes),
@@ -80,7 +80,7 @@ _TYPES.update({kind.sql_type: _Type(kind.oid, kind, attrgetter("data")) for kind
 
 
 class _Text:
-    """A statement as the server reads it."""
+    """A statement with numbered parameters, as it is sent to the server."""
 
     __slots__ = ("_encoders", "_is_known", "data", "formats", "names", "oids")
 
@@ -104,7 +104,7 @@ class _Text:
         self._is_known = len(known) == len(types)
 
     def encoded(self, params: Mapping[str, Any]) -> list[bytes | None] | None:
-        """The values for the server; None if it takes the driver to adapt one of them."""
+        """The encoded values; None if the driver must adapt one of them."""
         if not self._is_known:
             return None
         values: list[bytes | None] = []
@@ -116,7 +116,7 @@ class _Text:
                     values.append(encode(value))
                 else:
                     return None
-        except (TypeError, ValueError, struct.error):  # a naive time, or out of range
+        except (TypeError, ValueError, struct.error):  # a naive datetime, or a number out of range
             return None
         return values
 
@@ -125,18 +125,18 @@ _text = cache(_Text)
 
 
 class _Prepared:
-    """One statement with one list of parameter types."""
+    """A prepared statement: a text with one list of parameter types."""
 
     __slots__ = ("make", "name")
 
     def __init__(self, name: bytes) -> None:
         self.name = name
         self.make: Callable[[Sequence[Any]], Row] | None = None
-        """Makes rows of its columns, which never change."""
+        """Creates its rows. The columns of a prepared statement never change."""
 
 
 class PreparedStatements:
-    """The prepared statements of one connection, which only one thread or task uses at a time."""
+    """The prepared statements of a connection. Only one thread or task uses it at a time."""
 
     def __init__(self, conn: AnyConnection) -> None:
         schema = schema_on(conn)
@@ -148,7 +148,7 @@ class PreparedStatements:
         self._loads = Transformer(conn)
         self._prepared: dict[tuple[_Text, tuple[int, ...]] | _Text, _Prepared] = {}
         self._numbers = count()
-        """Never used twice: a statement whose preparation was interrupted may exist on the server."""
+        """Numbers are never reused: a statement whose preparation was interrupted may exist on the server."""
         waiting = select.poll()
         waiting.register(conn.pgconn.socket, select.POLLIN)
         self._wait = waiting.poll
@@ -162,7 +162,7 @@ class PreparedStatements:
         pgconn = conn.pgconn
         try:
             pgconn.send_query_prepared(prepared.name, values, text.formats, Format.BINARY)
-            # If not all was sent, the driver sends the rest when the server has read some of it.
+            # If the socket buffer was full, the driver sends the rest as the server reads.
             result = conn.wait(generators.execute(pgconn))[-1] if pgconn.flush() else self._result(pgconn)
         except (KeyboardInterrupt, SystemExit):
             _cancel(conn)
@@ -170,12 +170,12 @@ class PreparedStatements:
         return self._rows(prepared, result)
 
     def _result(self, pgconn: PGconn) -> PGresult:
-        """The last one: an error of the commit follows the rows."""
+        """Wait for the last result: a commit error follows the rows."""
         result = None
         try:
             while True:
                 while pgconn.is_busy():
-                    self._wait(_LOOK_EVERY_MS)
+                    self._wait(_CHECK_EVERY_MS)
                     pgconn.consume_input()
                 last, result = result, pgconn.get_result()
                 if last is not None and result is None:
@@ -183,10 +183,10 @@ class PreparedStatements:
         except DatabaseError:
             if result is None or result.status != ExecStatus.FATAL_ERROR:
                 raise
-            return result  # why the server has closed the connection
+            return result  # the reason why the server closed the connection
 
     def execute(self, conn: AnyConnection, statement: Statement[Any]) -> PQGen[list[Row]]:
-        """For `conn.wait`."""
+        """The same as a generator for `conn.wait`. Prepares the statement if necessary."""
         text, params, pgconn = self._text(statement.sql), statement.params, conn.pgconn
         values = text.encoded(params)
         if values is None:
@@ -223,8 +223,8 @@ class PreparedStatements:
         error = error_from_result(result)
         if not prepared.name or not isinstance(error, (InvalidSqlStatementName, FeatureNotSupported)):
             return error
-        # It was deallocated (DISCARD ALL, which resets our settings, too), or a migration has changed the type of a column.
-        # Nothing was executed, and everything after this would fail likewise: a new session takes its place.
+        # The statement was deallocated (DISCARD ALL, which also resets our settings), or a migration changed a column type.
+        # Nothing was executed, and later statements would fail the same way: close the session; a new one replaces it.
         self._pgconn.finish()
         lost = OperationalError(f"the session has lost what it prepared: {error}")
         lost.__cause__ = error
@@ -240,18 +240,18 @@ _GOOD = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 
 
 def _cancel(conn: Connection[Any]) -> None:
-    """As `Connection.wait` does: else the connection would be busy for as long as the statement runs."""
+    """Cancel the running statement as `Connection.wait` does; otherwise the connection stays busy until it completes."""
     if conn.pgconn.transaction_status != TransactionStatus.ACTIVE:
         return
     with suppress(DatabaseError):
         conn.cancel_safe(timeout=_CANCEL_WITHIN_S)
         conn.wait(generators.fetch_many(conn.pgconn), timeout=_CANCEL_WITHIN_S)
     if conn.pgconn.transaction_status == TransactionStatus.ACTIVE:
-        conn.pgconn.finish()  # the server did not end it
+        conn.pgconn.finish()  # the server did not stop the statement
 
 
 def keep_session(conn: AnyConnection) -> None:
-    """For a connection that has a server process of its own. Kept in the connection, so that it ends with it."""
+    """Attach prepared statements to a direct connection. They are stored on the connection and share its lifetime."""
     vars(conn)[_ATTRIBUTE] = PreparedStatements(conn)
 
 

@@ -1,7 +1,7 @@
 """Retries of one operation after lost connections and locks of other transactions.
 
-Operations that have met a lock share half of the pool for their further tries. Else many blocked operations would keep every
-connection busy, and unrelated operations would wait for one behind them.
+Operations that ran into a lock share half of the pool for their retries. Otherwise many blocked operations would keep every
+connection busy, and unrelated operations would have to wait.
 """
 
 import time
@@ -19,7 +19,7 @@ def share(pool_size: int) -> int:
 
 
 class Tries:
-    """The failed tries of one operation, which is tried for `lock_for` since its first try that met a lock."""
+    """The failed tries of one operation. Lock waits are retried until `lock_for` has passed since the first blocked try."""
 
     def __init__(
         self, settings: StoreSettings, left: list[ServerSession], started_s: float, *, wait_for_locks: bool
@@ -37,7 +37,7 @@ class Tries:
         return self.lock is not None
 
     def failed(self, error: psycopg.Error, conn: AnyConnection | None, tried_s: float) -> float:
-        """The pause before the next try. Raises what ends the operation."""
+        """The pause before the next try. Raises the translated error if there is none."""
         if isinstance(error, LockNotAvailable):
             if self.lock is None:
                 self._until_s = tried_s + self._settings.lock_for.total_seconds()
@@ -57,5 +57,5 @@ class Tries:
 
     @property
     def left_s(self) -> float:
-        """How long to wait for a turn, of which each try after a lock takes one."""
+        """Remaining time to wait for a turn. Each retry after a lock takes a turn."""
         return max(0.0, self._until_s - time.monotonic())

@@ -1,4 +1,4 @@
-"""The roles of a PostgreSQL store, and what both kinds of store have in common."""
+"""The roles of a PostgreSQL store, shared by the blocking and the awaiting store."""
 
 import time
 from collections.abc import Callable
@@ -34,7 +34,7 @@ from tarry.storage.postgres.workers.role import PostgresWorkers
 
 class PostgresRoles:
     def __init__(self, dsn: str, clock: Clock | None, settings: StoreSettings, poll_timer: Callable[[], float]) -> None:
-        """`poll_timer` measures how long polls take, which decides where the next one begins."""
+        """`poll_timer` measures how long polls take, which decides where the next poll begins."""
         clock = clock or AuthorityClock()
         self.settings, self.clock = settings, clock
         self._left_sessions: list[ServerSession] = []
@@ -63,7 +63,7 @@ class PostgresRoles:
 
 
 def _analytics_role() -> AnalyticsRole:
-    """Each method makes the operation of its name."""
+    """The analytics role: each method creates the operation of the same name."""
 
     def method(make: Callable[..., Op[Any]], *, atomic: bool = False) -> Callable[..., PostgresOperation[Any]]:
         return lambda *args, **options: PostgresOperation(lambda own: make(*args, **options), atomic)

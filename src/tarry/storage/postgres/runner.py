@@ -1,4 +1,4 @@
-"""Where an op meets a socket. Nothing is decided here. The blocking half is generated."""
+"""Runs the statements of an op on a connection. Decisions are made by the op. The blocking half is generated."""
 
 import asyncio
 import sys
@@ -26,11 +26,13 @@ C = TypeVar("C", bound=AnyCursor)
 async def drive(
     conn: AsyncConnection[Any], op: Op[R], *, external: bool = False, notify: bool = True, schema: str | None = None
 ) -> R:
-    """`external`: on a connection that is not ours. Nothing is prepared there: it would stay in the session. The `schema` is
-    that of the store, since only connections of our own know it.
+    """Run an op to completion.
 
-    A lock that is not granted is raised inside the op, unless a transaction has failed with it: where earlier steps have
-    committed, only the op knows what to answer.
+    `external`: the connection is the caller's. Nothing is prepared on it, because it would stay in the session, and the store
+    passes its `schema`, which is only attached to its own connections.
+
+    A lock timeout is raised inside the op, unless it has aborted a transaction: if earlier steps have committed, the op
+    decides the result.
     """
     session = None if external else session_of(conn)
     if True:  # ASYNC  # noqa: SIM108
@@ -59,8 +61,10 @@ async def drive(
 
 
 def is_interrupted(error: BaseException, before: Any) -> bool:
-    """Whether the task was cancelled, or Ctrl-C came, as a statement failed: the driver raises the error of the statement
-    instead. `before`: how often the task had been cancelled; or what was being handled, which may be an earlier Ctrl-C."""
+    """Whether the task was cancelled or Ctrl-C was pressed: the driver may raise the statement's error instead.
+
+    `before`: the task's earlier cancellation count, or the exception already being handled (maybe an earlier Ctrl-C).
+    """
     if True:  # ASYNC
         return cancellations() > before
     context = error.__context__
@@ -72,7 +76,7 @@ def is_interrupted(error: BaseException, before: Any) -> bool:
 
 
 def cancellations() -> int:
-    """How often the current task was cancelled. A growing number: a cancellation that another error has replaced, too."""
+    """How often the current task was cancelled. Also counts cancellations that were replaced by another error."""
     task = asyncio.current_task()
     return 0 if task is None else task.cancelling()
 
@@ -93,12 +97,12 @@ async def _with_cursor(
 
 @cache
 def silent(sql: LiteralString) -> LiteralString:
-    """The same statement, which wakes no consumer: a transaction that has notified cannot be prepared (two-phase commit)."""
+    """The statement without its notifications: a transaction with NOTIFY cannot be prepared for two-phase commit."""
     return sql.replace("pg_notify('tarry', ", "concat(").replace("tarry.notify_waiters(", "concat(")
 
 
 def _ours(cursor: C, *, external: bool) -> C:
-    """Made here, not by the connection: a caller's may make cursors that give dictionaries, or put values into the text."""
+    """Set up a cursor. Not the connection's factory: a caller's cursors may return dictionaries or bind on the client."""
     cursor.format = Format.BINARY
     if external:
         read_in_utc(cursor.adapters)
@@ -106,9 +110,9 @@ def _ours(cursor: C, *, external: bool) -> C:
 
 
 _BEGIN: LiteralString = "begin; set local statement_timeout = 0"
-"""Operations of several steps (bulk loads, purges, deletions) may take long; `statement_for` is for single statements."""
+"""Operations of several steps (bulk loads, purges, deletions) may take long; `statement_for` limits single statements."""
 _BEGIN_BOUNDED: LiteralString = "begin; set local lock_timeout = '200ms'"
-"""For a connection without session state (a pooler is between), in one round trip; else `connections._TUNE` has set it."""
+"""For a connection behind a pooler, in one round trip. On direct connections `connections._TUNE` has set the timeout."""
 
 _BEGIN_BRIEF: LiteralString = "begin; set local lock_timeout = '20ms'"
 """For tries that show which of many items are blocked: each failed try takes this long."""
@@ -118,9 +122,9 @@ _BEGIN_BRIEF: LiteralString = "begin; set local lock_timeout = '20ms'"
 async def transaction(
     conn: AsyncConnection[Any], *, bounded: bool = False, brief: bool = False
 ) -> AsyncGenerator[None]:
-    """All or nothing. The driver reports success when the server answered COMMIT with ROLLBACK; this does not.
+    """A transaction. Unlike the driver's, it raises `CommitLost` if the server answers COMMIT with ROLLBACK.
 
-    `bounded`: with the `lock_timeout` that a session of our own has; `brief`: waits for a lock for a few milliseconds only.
+    `bounded`: set the `lock_timeout` of a direct session; `brief`: wait for locks for a few milliseconds only.
     """
     await conn.execute(_BEGIN_BRIEF if brief else _BEGIN_BOUNDED if bounded else _BEGIN, prepare=False)
     try:
@@ -136,7 +140,7 @@ def _named_rows(cursor: AnyCursor) -> Callable[[Sequence[Any]], Row]:
 
 
 def _has_rows(result: PGresult | None) -> TypeGuard[PGresult]:
-    """As `cursor.description` shows, too, but without describing every column of every result."""
+    """Like `cursor.description is not None`, without describing every column of every result."""
     return result is not None and result.nfields > 0
 
 

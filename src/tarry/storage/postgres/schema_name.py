@@ -1,5 +1,7 @@
-"""The schema of Tarry's tables: `tarry`, or the one that an address names (`postgresql://…?schema=tenant`, which
-`edges/env.py` writes as an option of libpq). Statements name the schema `tarry`; here they get the other name."""
+"""The schema of Tarry's tables: `tarry`, or the one in the address (`postgresql://…?schema=tenant`).
+
+`edges/env.py` passes the name as a libpq option. Statements are written for the schema `tarry` and rewritten here.
+"""
 
 import re
 from functools import cache
@@ -13,9 +15,9 @@ DEFAULT: Final = "tarry"
 _ATTRIBUTE = "_tarry_schema"
 _OPTION = re.compile(r"\s*-c\s*tarry\.schema=(\w+)")
 _IDENTIFIER = re.compile(r"\btarry(?=\.[a-z_%])|(?<=if not exists )tarry\b|(?<=listen )tarry\b")
-"""Before the name of a table or function, or alone. Quoted: a schema may be named by a keyword, such as `user`."""
+"""The schema before a table or function name, or alone. It is quoted, since it may be a keyword such as `user`."""
 _TEXT = re.compile(r"(?<=')tarry(?=')")
-"""A privilege, a namespace, the channel of notifications."""
+"""The schema in a string literal: of a privilege, a namespace, or the notification channel."""
 
 
 @cache
@@ -25,13 +27,13 @@ def schema_of(dsn: str) -> str:
 
 
 def other_options(dsn: str) -> dict[str, str]:
-    """Keywords without our option, which a pooler would refuse."""
+    """Connection keywords without the schema option, which a pooler would refuse."""
     options = _options(dsn)
     return {"options": _OPTION.sub("", options)} if _OPTION.search(options) else {}
 
 
 def listen_dsn_of(dsn: str, listen_dsn: str | None) -> str:
-    """The address for LISTEN: another one bypasses a pooler, and need not name the schema again."""
+    """The address for LISTEN. A separate `listen_dsn`, which bypasses a pooler, inherits the schema."""
     if listen_dsn is None or schema_of(dsn) == schema_of(listen_dsn):
         return listen_dsn or dsn
     return make_conninfo(listen_dsn, options=f"{_OPTION.sub('', _options(listen_dsn))} -ctarry.schema={schema_of(dsn)}")
@@ -43,14 +45,14 @@ def _options(dsn: str) -> str:
 
 @cache
 def in_schema(sql: LiteralString, schema: str) -> LiteralString:
-    """Of a text of our own only: a value in it that looks like the name would be changed, too, and the text is cached."""
+    """Rewrite a statement for this schema. Only for packaged SQL: equal literals change too, and the text is cached."""
     if schema == DEFAULT:
         return sql
     return cast("LiteralString", _TEXT.sub(schema, _IDENTIFIER.sub(f'"{schema}"', sql)))
 
 
 def keep_schema(conn: Connection[Any] | AsyncConnection[Any], schema: str) -> None:
-    """For a connection of our own. A text that is executed on it directly gets the name, too; what is composed has it."""
+    """Attach the schema to one of our connections. Text executed on it is rewritten; composed SQL already has the name."""
     if schema != DEFAULT:
         vars(conn)[_ATTRIBUTE] = schema
         if isinstance(conn, Connection):

@@ -1,7 +1,7 @@
-"""A connection pool that keeps one idle connection at hand.
+"""A connection pool that keeps one idle connection outside the pool.
 
 A checkout and a return through the pool call 24 Python functions, which cost as much as the statement in between. So the
-connection that was returned last stays outside, unless a thread waits for one. Only public methods of the pool are used.
+last returned connection stays outside, unless a thread waits for a connection. Only public methods of the pool are used.
 """
 
 import threading
@@ -14,7 +14,7 @@ from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool
 
 KEEP_FOR_S: Final = 60.0
-"""How long no connection is returned to the pool, which closes it when it is old or was idle for too long."""
+"""How long a connection stays outside. The pool then closes it if it is too old or was idle for too long."""
 
 
 class SparePool(ConnectionPool[Connection[Any]]):
@@ -22,9 +22,9 @@ class SparePool(ConnectionPool[Connection[Any]]):
         self._spare: Connection[Any] | None = None
         self._spare_lock = threading.Lock()
         self._timer: threading.Timer | None = None
-        """A connection is kept only while it runs."""
+        """A connection is kept only while this timer runs."""
         self._checkouts = 0
-        """Threads inside of the pool's own `getconn`. None of them waits there while a spare connection is kept."""
+        """Threads inside the pool's own `getconn`. None of them waits there while a spare connection is kept."""
         self._is_over = False
         super().__init__(dsn, **options)
 
@@ -69,16 +69,15 @@ class SparePool(ConnectionPool[Connection[Any]]):
         return stats
 
     def _start_timer(self) -> None:
-        timer = threading.Timer(
-            KEEP_FOR_S, _stop_keeping, (ref(self),)
-        )  # a pool that is not closed must not live longer
+        # A weak reference: the timer must not keep an unclosed pool alive.
+        timer = threading.Timer(KEEP_FOR_S, _stop_keeping, (ref(self),))
         timer.name, timer.daemon = "tarry-spare-connection", True
         with suppress(RuntimeError):  # the interpreter is shutting down
             timer.start()
             self._timer = timer
 
     def stop_keeping(self) -> None:
-        """Until the next checkout from the pool."""
+        """Return the spare connection, and keep none until the next checkout from the pool."""
         with self._spare_lock:
             self._timer = None
         self._return_spare()

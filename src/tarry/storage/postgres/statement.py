@@ -15,7 +15,7 @@ R = TypeVar("R")
 Row = Any
 """A named tuple with the columns of the statement: `row.key`. See `row_maker`."""
 Op = Generator["Statement[Any] | Copy", Any, R]
-"""Yields statements, is sent their rows, returns R. The only place where a decision of several statements is made."""
+"""Yields statements, receives their rows, returns R. Decisions that span several statements are made only here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Copy:
         yield self
 
 
-# Not frozen: that would double the time that it takes to make one.
+# Not frozen: that would double the construction time.
 @dataclass(slots=True, eq=False)
 class Statement(Generic[R]):
     sql: LiteralString
@@ -37,7 +37,7 @@ class Statement(Generic[R]):
     decode: Callable[[list[Any]], R]
 
     def run(self) -> Op[R]:
-        """`yield from` keeps the type that a bare `yield` would lose."""
+        """For `yield from`, which keeps the result type that a bare `yield` would lose."""
         return self.decode((yield self))
 
 
@@ -71,7 +71,7 @@ def first(decode: Callable[[Row], R]) -> Callable[[list[Row]], R | None]:
 
 
 def made(kind: Callable[..., R]) -> Callable[[Row], R]:
-    """The decoder of a row whose columns are the arguments of `kind`."""
+    """The decoder of a row whose columns are the arguments of `kind`. Named tuples with the same fields skip the names."""
     fields: Any = getattr(kind, "_fields", None)
     make: Any = getattr(kind, "_make", None)
     return lambda row: make(row) if row._fields == fields else kind(**row._asdict())
@@ -110,12 +110,12 @@ _ARRAYS = re.compile(r"unnest\(((?:%\(\w+\)s::\w+\[\],?\s*)+)\)")
 
 
 def row_maker(result: PGresult) -> Callable[[Sequence[Any]], Row]:
-    """What makes a named tuple of the values of a row."""
+    """A function that makes a named tuple from the values of a row."""
     row_type = _row_type(tuple([result.fname(i) for i in range(result.nfields)]))
-    return partial(cast("Any", tuple).__new__, row_type)  # `_make` without a call of a Python function per row
+    return partial(cast("Any", tuple).__new__, row_type)  # `_make` without a Python call per row
 
 
 @cache
 def _row_type(columns: tuple[bytes | None, ...]) -> Any:
-    names = [(column or b"").decode() for column in columns]  # those of a COPY have no names
+    names = [(column or b"").decode() for column in columns]  # COPY columns have no names
     return namedtuple("Row", names, rename=True)  # pyright: ignore[reportUntypedNamedTuple]

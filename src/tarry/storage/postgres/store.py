@@ -1,4 +1,4 @@
-"""The PostgreSQL store: connections, retries, group commits, the caller's own connection. The blocking one is generated."""
+"""The PostgreSQL store: connections, retries, group commits, caller connections. The blocking store is generated."""
 
 import asyncio
 import sys
@@ -45,11 +45,11 @@ from tarry.storage.postgres.spare_pool import SparePool
 R = TypeVar("R")
 
 CLOSE_WITHIN_S = 3.0
-"""`close` waits so long for statements that have begun."""
+"""How long `close` waits for running statements."""
 _CLOSE_POOL_WITHIN_S = 2.0
-"""A blocking store only waits for the threads of its pool, which may be connecting. Others fail at their next statement."""
+"""How long `close` of a blocking store waits for the pool's threads. Callers' threads fail at their next statement."""
 CUT_OFF_WITHIN_S = 0.5
-"""… and then so long for the operations that were cut off to notice."""
+"""How long `close` then waits for operations whose connections were cut off."""
 
 
 class AsyncPostgresStore(PostgresRoles):
@@ -65,7 +65,7 @@ class AsyncPostgresStore(PostgresRoles):
         super().__init__(dsn, clock, settings, poll_timer)
         self._sleep = sleep
         self._borrowed: set[AsyncConnection[Any]] = set()
-        """Connections of ours that a `do` of `once` uses. No queue is created there: that would take another connection."""
+        """Our connections that an idempotent call uses. It creates no queue: that would take a second connection."""
         self._schema = schema_of(dsn)
         options = pool_options(dsn, settings)
         if True:  # ASYNC
@@ -84,7 +84,7 @@ class AsyncPostgresStore(PostgresRoles):
         await self._pool.open()
 
     async def close(self) -> None:
-        """Within a few seconds, whatever the database does: operations that have not ended by then are cut off."""
+        """Close within a few seconds, whatever the database does: operations still running by then are cut off."""
         if True:  # ASYNC
             end_s = time.monotonic() + CLOSE_WITHIN_S
             await self._in_flight.ended(CLOSE_WITHIN_S)
@@ -104,7 +104,7 @@ class AsyncPostgresStore(PostgresRoles):
         return pool_now(self._pool.get_stats())
 
     async def run(self, operation: Operation[R], conn: AsyncConnection[Any] | None = None) -> R:
-        """Operations of many tasks may share a commit; in the caller's own transaction they are the caller's."""
+        """Run an operation, on the caller's connection if one is passed. Otherwise it may share a commit with other tasks."""
         if not isinstance(operation, PostgresOperation):
             raise foreign(operation)
         if True:  # ASYNC
@@ -153,9 +153,9 @@ class AsyncPostgresStore(PostgresRoles):
             return await drive(own, operation.start(True))
 
     async def _retried(self, work: Callable[[AsyncConnection[Any]], Awaitable[R]], *, wait_for_locks: bool = True) -> R:
-        """Run `work` with a connection of the store, and retry it after errors that are transient.
+        """Run `work` on one of the store's connections, and retry it after transient errors.
 
-        `wait_for_locks`: also while other transactions hold locks, for `lock_for`, without keeping a connection in between.
+        `wait_for_locks`: also retry while other transactions hold locks, for `lock_for`, without keeping the connection.
         """
         if True:  # ASYNC
             before = cancellations()
@@ -172,7 +172,7 @@ class AsyncPostgresStore(PostgresRoles):
                         has_turn = await self._take_turn(tries)
                     own = await self._pool.getconn()
                     if True:  # ASYNC
-                        if cancellations() > before:  # `wait_for` in the pool forgets it before Python 3.12
+                        if cancellations() > before:  # before Python 3.12, the pool's `wait_for` swallows it
                             raise asyncio.CancelledError
                         self._in_flight.use(own)
                     if tries is None and self._left_sessions:
@@ -195,11 +195,11 @@ class AsyncPostgresStore(PostgresRoles):
                     tries = Tries(self.settings, self._left_sessions, started_s, wait_for_locks=wait_for_locks)
                 await self._sleep(tries.failed(error, own, tried_s))
                 if not isinstance(error, LockNotAvailable):
-                    # In a task of its own: the pool takes a cancellation for a broken connection, and the caller would go on.
+                    # Shielded: the pool mistakes a cancellation for a broken connection, and the caller would continue.
                     await asyncio.shield(self._pool.check())
 
     async def _take_turn(self, tries: Tries) -> bool:
-        """Before each try after a lock. A turn that does not come in time raises the lock that was met."""
+        """Wait for a turn before a retry after a lock. Raises the earlier lock timeout if none is free in time."""
         if True:  # ASYNC
             with suppress(TimeoutError):
                 async with asyncio.timeout(tries.left_s):
@@ -210,7 +210,7 @@ class AsyncPostgresStore(PostgresRoles):
         raise tries.lock or LockNotAvailable()
 
     async def _run_external(self, operation: PostgresOperation[R], conn: AsyncConnection[Any]) -> R:
-        """On the caller's connection, once: only the caller can repeat its transaction."""
+        """Run an operation on the caller's connection, without retries: only the caller can repeat its transaction."""
         if True:  # ASYNC
             conn = await caller_connection_async(conn)
         else:
@@ -222,7 +222,7 @@ class AsyncPostgresStore(PostgresRoles):
             if not self.settings.create_queues or conn in self._borrowed:
                 raise
             name = missing.name
-        # Not in the caller's transaction: there, the new name would block other processes until it ends.
+        # Not in the caller's transaction: the uncommitted name would block other processes until its end.
         await self.run(self.queues.create(name, QueueSettings(), exist_ok=True))
         return await self._try_external(operation, conn)
 
@@ -233,8 +233,7 @@ class AsyncPostgresStore(PostgresRoles):
 
 
 class InFlight:  # ASYNC
-    """Operations in flight, so that closing a store can wait for them and then cut them off: `begin` and `end` around each,
-    in one event loop."""
+    """Counter of in-flight operations, which `close` waits for and then cuts off. Used in one event loop."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -260,14 +259,13 @@ class InFlight:  # ASYNC
             self._none.set()
 
     def cut_off(self) -> None:
-        """End every connection in use: what waits for an answer on it fails at once, also if the server is frozen."""
+        """Shut down every connection in use: its operation fails immediately, even if the server is frozen."""
         self._is_over = True
         for conn in self._used:
             cut(conn)
 
     async def ended(self, within_s: float) -> None:
-        """Wait for operations that run or are about to begin: a consumer that was not closed releases its leases in a task
-        of its own, which was only just created."""
+        """Wait for operations that run or are about to begin: an unclosed consumer releases its leases in a new task."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 for _ in range(5):

@@ -28,11 +28,13 @@ C = TypeVar("C", bound=AnyCursor)
 def drive(
     conn: Connection[Any], op: Op[R], *, external: bool = False, notify: bool = True, schema: str | None = None
 ) -> R:
-    """`external`: on a connection that is not ours. Nothing is prepared there: it would stay in the session. The `schema` is
-    that of the store, since only connections of our own know it.
+    """Run an op to completion.
 
-    A lock that is not granted is raised inside the op, unless a transaction has failed with it: where earlier steps have
-    committed, only the op knows what to answer.
+    `external`: the connection is the caller's. Nothing is prepared on it, because it would stay in the session, and the store
+    passes its `schema`, which is only attached to its own connections.
+
+    A lock timeout is raised inside the op, unless it has aborted a transaction: if earlier steps have committed, the op
+    decides the result.
     """
     session = None if external else session_of(conn)
     before = sys.exception()
@@ -55,8 +57,10 @@ def drive(
 
 
 def is_interrupted(error: BaseException, before: Any) -> bool:
-    """Whether the task was cancelled, or Ctrl-C came, as a statement failed: the driver raises the error of the statement
-    instead. `before`: how often the task had been cancelled; or what was being handled, which may be an earlier Ctrl-C."""
+    """Whether the task was cancelled or Ctrl-C was pressed: the driver may raise the statement's error instead.
+
+    `before`: the task's earlier cancellation count, or the exception already being handled (maybe an earlier Ctrl-C).
+    """
     context = error.__context__
     while context is not None and context is not before:
         if isinstance(context, KeyboardInterrupt):
@@ -80,7 +84,7 @@ def _with_cursor(
 
 
 def _ours(cursor: C, *, external: bool) -> C:
-    """Made here, not by the connection: a caller's may make cursors that give dictionaries, or put values into the text."""
+    """Set up a cursor. Not the connection's factory: a caller's cursors may return dictionaries or bind on the client."""
     cursor.format = Format.BINARY
     if external:
         read_in_utc(cursor.adapters)
@@ -88,9 +92,9 @@ def _ours(cursor: C, *, external: bool) -> C:
 
 
 _BEGIN: LiteralString = "begin; set local statement_timeout = 0"
-"""Operations of several steps (bulk loads, purges, deletions) may take long; `statement_for` is for single statements."""
+"""Operations of several steps (bulk loads, purges, deletions) may take long; `statement_for` limits single statements."""
 _BEGIN_BOUNDED: LiteralString = "begin; set local lock_timeout = '200ms'"
-"""For a connection without session state (a pooler is between), in one round trip; else `connections._TUNE` has set it."""
+"""For a connection behind a pooler, in one round trip. On direct connections `connections._TUNE` has set the timeout."""
 
 _BEGIN_BRIEF: LiteralString = "begin; set local lock_timeout = '20ms'"
 """For tries that show which of many items are blocked: each failed try takes this long."""
@@ -98,9 +102,9 @@ _BEGIN_BRIEF: LiteralString = "begin; set local lock_timeout = '20ms'"
 
 @contextmanager
 def transaction(conn: Connection[Any], *, bounded: bool = False, brief: bool = False) -> Generator[None]:
-    """All or nothing. The driver reports success when the server answered COMMIT with ROLLBACK; this does not.
+    """A transaction. Unlike the driver's, it raises `CommitLost` if the server answers COMMIT with ROLLBACK.
 
-    `bounded`: with the `lock_timeout` that a session of our own has; `brief`: waits for a lock for a few milliseconds only.
+    `bounded`: set the `lock_timeout` of a direct session; `brief`: wait for locks for a few milliseconds only.
     """
     conn.execute(_BEGIN_BRIEF if brief else _BEGIN_BOUNDED if bounded else _BEGIN, prepare=False)
     try:
@@ -116,7 +120,7 @@ def _named_rows(cursor: AnyCursor) -> Callable[[Sequence[Any]], Row]:
 
 
 def _has_rows(result: PGresult | None) -> TypeGuard[PGresult]:
-    """As `cursor.description` shows, too, but without describing every column of every result."""
+    """Like `cursor.description is not None`, without describing every column of every result."""
     return result is not None and result.nfields > 0
 
 

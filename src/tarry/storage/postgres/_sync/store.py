@@ -41,7 +41,7 @@ from tarry.storage.postgres.spare_pool import SparePool
 
 R = TypeVar("R")
 _CLOSE_POOL_WITHIN_S = 2.0
-"""A blocking store only waits for the threads of its pool, which may be connecting. Others fail at their next statement."""
+"""How long `close` of a blocking store waits for the pool's threads. Callers' threads fail at their next statement."""
 
 
 class PostgresStore(PostgresRoles):
@@ -57,7 +57,7 @@ class PostgresStore(PostgresRoles):
         super().__init__(dsn, clock, settings, poll_timer)
         self._sleep = sleep
         self._borrowed: set[Connection[Any]] = set()
-        """Connections of ours that a `do` of `once` uses. No queue is created there: that would take another connection."""
+        """Our connections that an idempotent call uses. It creates no queue: that would take a second connection."""
         self._schema = schema_of(dsn)
         options = pool_options(dsn, settings)
         self._lock_turns = threading.Semaphore(share(settings.pool_size))
@@ -66,7 +66,7 @@ class PostgresStore(PostgresRoles):
         self._pool = SparePool(dsn, configure=tune, open=True, **options)
 
     def close(self) -> None:
-        """Within a few seconds, whatever the database does: operations that have not ended by then are cut off."""
+        """Close within a few seconds, whatever the database does: operations still running by then are cut off."""
         if not self._fork_guard.is_here:
             return
         self._listener.close()
@@ -77,7 +77,7 @@ class PostgresStore(PostgresRoles):
         return pool_now(self._pool.get_stats())
 
     def run(self, operation: Operation[R], conn: Connection[Any] | None = None) -> R:
-        """Operations of many tasks may share a commit; in the caller's own transaction they are the caller's."""
+        """Run an operation, on the caller's connection if one is passed. Otherwise it may share a commit with other tasks."""
         if not isinstance(operation, PostgresOperation):
             raise foreign(operation)
         if conn is not None:
@@ -123,9 +123,9 @@ class PostgresStore(PostgresRoles):
             return drive(own, operation.start(True))
 
     def _retried(self, work: Callable[[Connection[Any]], R], *, wait_for_locks: bool = True) -> R:
-        """Run `work` with a connection of the store, and retry it after errors that are transient.
+        """Run `work` on one of the store's connections, and retry it after transient errors.
 
-        `wait_for_locks`: also while other transactions hold locks, for `lock_for`, without keeping a connection in between.
+        `wait_for_locks`: also retry while other transactions hold locks, for `lock_for`, without keeping the connection.
         """
         self._fork_guard.check()
         before = sys.exception()
@@ -154,17 +154,17 @@ class PostgresStore(PostgresRoles):
                     tries = Tries(self.settings, self._left_sessions, started_s, wait_for_locks=wait_for_locks)
                 self._sleep(tries.failed(error, own, tried_s))
                 if not isinstance(error, LockNotAvailable):
-                    # In a task of its own: the pool takes a cancellation for a broken connection, and the caller would go on.
+                    # Shielded: the pool mistakes a cancellation for a broken connection, and the caller would continue.
                     self._pool.check()
 
     def _take_turn(self, tries: Tries) -> bool:
-        """Before each try after a lock. A turn that does not come in time raises the lock that was met."""
+        """Wait for a turn before a retry after a lock. Raises the earlier lock timeout if none is free in time."""
         if self._lock_turns.acquire(timeout=tries.left_s):
             return True
         raise tries.lock or LockNotAvailable()
 
     def _run_external(self, operation: PostgresOperation[R], conn: Connection[Any]) -> R:
-        """On the caller's connection, once: only the caller can repeat its transaction."""
+        """Run an operation on the caller's connection, without retries: only the caller can repeat its transaction."""
         conn = caller_connection(conn, Connection)
         register_array_dumpers(conn.adapters)
         try:
@@ -173,7 +173,7 @@ class PostgresStore(PostgresRoles):
             if not self.settings.create_queues or conn in self._borrowed:
                 raise
             name = missing.name
-        # Not in the caller's transaction: there, the new name would block other processes until it ends.
+        # Not in the caller's transaction: the uncommitted name would block other processes until its end.
         self.run(self.queues.create(name, QueueSettings(), exist_ok=True))
         return self._try_external(operation, conn)
 

@@ -1,7 +1,7 @@
-"""The database side of the data pipeline, one module per concern, reached through the app or by a DSN alone.
+"""The database side of the data pipeline, one module per concern, available through the app or a DSN.
 
-Spark executors have only a DSN: a `Pipeline` opens no connection until one is needed. Spark starts new Python processes
-for every read and write, each of which needs one of these modules: each is imported on first use.
+Spark executors have only a DSN: a `Pipeline` connects on first use. Spark starts new Python processes for every read and
+write, and each needs only one of these modules, so modules are imported on first use.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """A private PostgreSQL server for one machine: started on demand, shared by processes, stopped after the last one.
 
 Every process that calls `start` holds a shared file lock while it uses the server; the kernel releases it however the
-process ends. A small detached supervisor is the parent of PostgreSQL and waits for that lock to be free. So no process
-owns the server and could take it down with it, and there is no reference count that could be wrong.
+process ends. A small detached supervisor is the parent of PostgreSQL and waits until that lock is free. So no using process
+can take the server down when it ends, and there is no reference count to get wrong.
 
-- here: the using process: settings, binaries, the data directory, joining or launching
-- `supervisor/`: the detached process: assuming an account that PostgreSQL accepts, initdb, serving, stopping
+- this package, in the using process: settings, binaries, the data directory, joining or launching a server
+- `supervisor/`, in the detached process: switching to an account that PostgreSQL accepts, initdb, serving, stopping
 
-Linux and other systems with `flock`; not Windows.
+Requires `flock`: Linux and other Unix systems, not Windows.
 """
 
 from tarry.core.errors import EmbeddedError
