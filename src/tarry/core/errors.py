@@ -58,7 +58,9 @@ class UnknownRedrive(TarryError, LookupError):
 class InvalidState(TarryError):
     @classmethod
     def queue_exists(cls, name: str) -> Self:
-        return cls(f"there is a queue named {name!r} already", hint="choose another name")
+        return cls(
+            f"a queue named {name!r} exists already", hint=f"choose another name, or see: tarry queue show {name}"
+        )
 
     @classmethod
     def queue_not_empty(cls, name: str, live: int, dead: int) -> Self:

@@ -1,8 +1,8 @@
-"""Group commit in the client: concurrent operations of many tasks become one statement and one commit.
+"""Client-side group commit: concurrent operations of many tasks share one statement and one commit.
 
-One flush of new items runs at a time; items that arrive meanwhile belong to the next one. There is no timer, so an idle
-caller does not wait, and every caller awaits its own durable result. A flush that meets a row which another transaction has
-locked fails after the short `lock_timeout` of our sessions. Its items are then set aside: a second task finds out which of
+One flush of new items runs at a time; items that arrive during it are part of the next. There is no timer, so a single caller
+does not wait, and every caller awaits its own durable result. A flush that needs a row which another transaction has locked
+fails after the short `lock_timeout` of the store's sessions. Its items are then set aside: a second task determines which of
 them are blocked and completes the others, while new items are flushed.
 """
 
@@ -20,7 +20,7 @@ from tarry.core.errors import LockTimeout, StoreUnavailable
 from tarry.storage.postgres.messages import statements
 from tarry.storage.postgres.operation import GroupItem, PostgresOperation
 
-I = TypeVar("I")  # noqa: E741 - I and O are what goes in and what comes out
+I = TypeVar("I")  # noqa: E741 - I and O are input and output
 O = TypeVar("O")  # noqa: E741
 I_contra = TypeVar("I_contra", contravariant=True)
 O_co = TypeVar("O_co", covariant=True)
@@ -28,13 +28,13 @@ R = TypeVar("R")
 
 LARGEST = 1_000
 ASIDE_PAUSE_S = 0.05
-"""Before blocked items are tried again."""
+"""Pause before blocked items are retried."""
 
 
 class Flush(Protocol[I_contra, O_co]):
     def __call__(self, items: Sequence[I_contra], /, *, again: bool, brief: bool) -> Awaitable[Sequence[O_co]]:
-        """`again`: the items were in a flush that failed, and which may have stored them. `brief`: wait for locks for a few
-        milliseconds only."""
+        """`again`: an earlier flush of these items failed and may have stored them. `brief`: wait only a few milliseconds for
+        locks."""
         ...
 
 
@@ -43,7 +43,7 @@ class Entry(msgspec.Struct, Generic[I, O], eq=False):
     identity: Hashable
     future: asyncio.Future[O]
     until_s: float
-    """When a blocked item fails."""
+    """Deadline of a blocked item."""
 
 
 class GroupCommit(Generic[I, O]):
@@ -55,8 +55,8 @@ class GroupCommit(Generic[I, O]):
         locked: Callable[[Sequence[I]], Awaitable[Sequence[bool]]],
         lock_for_s: float,
     ) -> None:
-        """`identity`: two items of the same identity never share a flush, so each gets the result it would get alone.
-        `locked`: which items another transaction is known to block. `lock_for_s`: how long a blocked item is tried."""
+        """`identity`: two items with the same identity never share a flush, so each gets the result it would get alone.
+        `locked`: which items another transaction is known to block. `lock_for_s`: how long a blocked item is retried."""
         self._flush = flush
         self._identity = identity
         self._locked = locked
@@ -65,14 +65,14 @@ class GroupCommit(Generic[I, O]):
         self._flushing: Sequence[Entry[I, O]] = ()
         self._flusher: asyncio.Task[None] | None = None
         self._suspects: deque[Entry[I, O]] = deque()
-        """Items of a flush that failed because of one of them. Each is flushed alone, before new ones."""
+        """Items of a flush that one of them made fail. Each is flushed alone, before new items."""
         self._aside: dict[Hashable, Entry[I, O]] = {}
-        """Items that met a lock, by identity. Later items of the same identity wait."""
+        """Items of flushes that timed out on a lock, by identity. Later items with the same identity wait."""
         self._undecided: deque[Sequence[Entry[I, O]]] = deque()
-        """Groups of what is aside that are to be tried. Those that are in none are known to be blocked."""
+        """Groups of items set aside that are to be retried. Items in none of them are known to be blocked."""
         self._retrier: asyncio.Task[None] | None = None
         self._lock_timeout: LockTimeout
-        """The error of the last flush that met a lock."""
+        """The error of the last flush that timed out on a lock."""
 
     def submit(self, item: I) -> asyncio.Future[O]:
         future: asyncio.Future[O] = asyncio.get_running_loop().create_future()
@@ -85,7 +85,7 @@ class GroupCommit(Generic[I, O]):
             self._flusher = asyncio.create_task(self._flush_until_empty(), name="tarry-group-commit")
 
     async def drain(self, within_s: float) -> None:
-        """Wait until all submitted items are done; cancel those that are not done in time."""
+        """Wait until all submitted items are done; cancel the rest at the deadline."""
         try:
             async with asyncio.timeout(within_s):
                 while tasks := [task for task in (self._flusher, self._retrier) if task is not None]:
@@ -97,7 +97,7 @@ class GroupCommit(Generic[I, O]):
             self._abandon()
 
     def _abandon(self) -> None:
-        """Cancel every caller, wherever its item is."""
+        """Cancel all callers."""
         for entry in (*self._waiting, *self._flushing, *self._suspects, *self._aside.values()):
             entry.future.cancel()
         self._waiting.clear()
@@ -150,8 +150,8 @@ class GroupCommit(Generic[I, O]):
                 entry.future.set_result(result)
 
     def _is_for_all(self, batch: Sequence[Entry[I, O]], error: Exception) -> bool:
-        """Else one of the items is the cause, and each is tried alone. If the database is unavailable, that would repeat the
-        time-out for each."""
+        """Whether the error fails all items. Otherwise one of them is the cause, and each is retried alone; if the database
+        is unavailable, that would repeat the timeout for each."""
         return len(batch) == 1 or isinstance(error, StoreUnavailable)
 
     def _set_aside(self, batch: Sequence[Entry[I, O]], error: LockTimeout) -> None:
@@ -162,16 +162,16 @@ class GroupCommit(Generic[I, O]):
             self._retrier = asyncio.create_task(self._retry_until_empty(), name="tarry-group-commit-aside")
 
     async def _retry_until_empty(self) -> None:
-        """One connection at a time, however many are blocked. A group that meets a lock is halved, and its halves take their
-        turn after what was set aside meanwhile."""
+        """Retry groups, one connection at a time. A group that times out on a lock is split into halves, which follow the
+        groups already set aside."""
         try:
             while self._aside:
                 if self._undecided:
                     await self._retry(self._undecided.popleft(), brief=True)
-                else:  # all are blocked: often by one transaction: when it ends, all can be flushed
+                else:  # all are blocked, often by one transaction
                     await asyncio.sleep(ASIDE_PAUSE_S)
                     await self._retry(list(self._aside.values()), brief=False)
-                self._start()  # those of the same identity that came later
+                self._start()  # flush later items with the same identities
         except asyncio.CancelledError:
             self._abandon()
             raise
@@ -188,7 +188,7 @@ class GroupCommit(Generic[I, O]):
         try:
             await self._flush_and_resolve(group, again=True, brief=brief)
         except LockTimeout as error:
-            # Another transaction has created one of the keys, which no snapshot shows: only trying shows which.
+            # Another transaction has created one of the keys and not committed. No snapshot shows which.
             self._lock_timeout = error
             if len(group) > 1:
                 self._undecided += [group[: len(group) // 2], group[len(group) // 2 :]]
@@ -204,17 +204,17 @@ class GroupCommit(Generic[I, O]):
         try:
             return await self._locked([entry.item for entry in group])
         except Exception:
-            return [False] * len(group)  # what fails here fails the next flush, too, and is reported by that
+            return [False] * len(group)  # the next flush fails too, and reports the error
 
     def _expire(self) -> None:
-        """Fail what was blocked for too long, and what has waited behind it for as long. Nothing of it is being flushed."""
+        """Fail items that were blocked until their deadline, and those of the same identity behind them. None is in a
+        flush."""
         now_s = time.monotonic()
-        over = [entry for entry in self._aside.values() if entry.future.done() or now_s >= entry.until_s]
-        if not over:
-            return
-        identities = {entry.identity for entry in over}
-        over += [entry for entry in self._waiting if entry.identity in identities and now_s >= entry.until_s]
-        self._fail(over, self._lock_timeout)
+        expired = [entry for entry in self._aside.values() if entry.future.done() or now_s >= entry.until_s]
+        identities = {entry.identity for entry in expired}
+        expired += [entry for entry in self._waiting if entry.identity in identities and now_s >= entry.until_s]
+        if expired:
+            self._fail(expired, self._lock_timeout)
 
     def _fail(self, batch: Sequence[Entry[I, O]], error: Exception) -> None:
         for entry in batch:
@@ -236,10 +236,10 @@ class Try(Protocol):
 
 
 class GroupCommits:
-    """The group commits of an awaiting store, one per verb and queue."""
+    """Group commits of an awaiting store, one per verb and queue."""
 
     def __init__(self, retried: Retried, try_: Try, *, lock_for_s: float) -> None:
-        """`retried` and `try_` run an operation on a connection of the store."""
+        """`retried` and `try_` run an operation on one of the store's connections."""
         self._retried = retried
         self._try = try_
         self._lock_for_s = lock_for_s
@@ -255,10 +255,8 @@ class GroupCommits:
 
     async def drain(self, end_s: float) -> None:
         """Wait until `end_s` for the items submitted so far; cancel the rest."""
-        group_commits = self._group_commits.values()
-        await asyncio.gather(
-            *(group_commit.drain(max(0.0, end_s - time.monotonic())) for group_commit in group_commits)
-        )
+        within_s = max(0.0, end_s - time.monotonic())
+        await asyncio.gather(*(group_commit.drain(within_s) for group_commit in self._group_commits.values()))
 
     async def _flush(self, items: Sequence[GroupItem[Any]], *, again: bool, brief: bool) -> Sequence[Any]:
         operation = items[0].batch([item.value for item in items], again)
@@ -266,8 +264,6 @@ class GroupCommits:
 
     async def _locked(self, items: Sequence[GroupItem[Any]]) -> list[bool]:
         keys = [item.key for item in items]
-        look: PostgresOperation[frozenset[str]] = PostgresOperation(
-            lambda own: statements.locked(items[0].queue, keys).run()
-        )
-        locked = await self._retried(partial(self._try, look, brief=False), wait_for_locks=False)
+        read = PostgresOperation[frozenset[str]](lambda own: statements.locked(items[0].queue, keys).run())
+        locked = await self._retried(partial(self._try, read, brief=False), wait_for_locks=False)
         return [key in locked for key in keys]

@@ -1,8 +1,8 @@
-"""Tokens of leases: the random number of a poll, and the ctid of the row.
+"""Lease tokens: the random number of a poll and the ctid of the row.
 
-The row stores the number. No other poll has the same, so a stale token settles nothing, and a poll needs one random number
-and not one per row. The token that a consumer gets also has the ctid of the leased row, so the tokens of a poll
-differ. The ctid only helps to find the row, which is settled if it has the key and the number.
+The row stores the number, which is unique to its poll: a stale token settles nothing, and a poll needs only one random
+number. The consumer's token also contains the ctid of the leased row, so the tokens of a poll differ. The ctid only helps to
+find the row, which is settled if key and number match.
 """
 
 import os
@@ -25,7 +25,8 @@ def new_poll_number() -> int:
 
 
 def lease_tokens(number: int, tids: Iterable[bytes]) -> list[UUID]:
-    """Without the checks of `UUID()`, which take longer than the rest of a lease, and without a call for every message."""
+    """Create tokens without the checks of `UUID()`, which take longer than the rest of a lease, and without a call per
+    row."""
     fixed, make, from_bytes, tokens = _FIXED | number, object.__new__, int.from_bytes, list[UUID]()
     for tid in tids:
         token = make(UUID)
@@ -56,6 +57,6 @@ def row_tid(token: UUID) -> bytes:
 
 
 def tid_text(token: UUID) -> str:
-    """As SQL writes it."""
+    """The ctid as SQL text."""
     tid = token.int >> _TID_SHIFT
     return f"({tid >> 16},{tid & 0xFFFF})"

@@ -1,9 +1,9 @@
-"""Where the live messages of a queue begin: why waiting, counting and sweeping do not slow down beside dead rows.
+"""Positions of the first live messages of a queue: keep waits, counts and sweeps fast despite dead rows.
 
-They read a queue from its head, where the entries of dead rows are that no vacuum has removed. Each of their statements
-returns where the live messages of each priority begin, and the next one starts there if that is much cheaper: a `Cursor`
-decides it, as for polls. Nothing live is left out but what was put in front of that since, back-dated or by a late commit. It
-is found by the next scan from the head, after at most 20 times as long as that takes.
+These statements read a queue from its head, where index entries of dead rows accumulate until a vacuum removes them. Each
+statement returns the position of the first live message per priority, and the next one starts there if that is much faster,
+as decided by a `Cursor` like that of polls. It can miss only messages that were added before this position since then:
+back-dated, or committed late. The next scan from the head finds them, after at most 20 times its own duration.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 
 class ScanKey(NamedTuple):
-    """Statements differ in cost, so each has a memory of its own."""
+    """Statements differ in cost, so each has its own cursor."""
 
     verb: str
     queue: str
@@ -29,7 +29,7 @@ class ScanKey(NamedTuple):
 
 
 class LiveHeads:
-    """Of the queues whose head was slow. Concurrent threads cost at most an extra scan from the head."""
+    """Cursors of the queues with a slow head. Concurrent threads cause at most an extra scan from the head."""
 
     def __init__(self, timer: Callable[[], float] = time.monotonic) -> None:
         self.timer = timer
@@ -39,8 +39,8 @@ class LiveHeads:
         return key in self._cursors
 
     def scan(self, key: ScanKey, make: Callable[[Sequence[ScanPosition]], Statement[R]], *, own: bool = True) -> Op[R]:
-        """Run a statement that includes `messages/_live_heads`, from the head or from where the live messages begin. On a
-        caller's connection (not `own`), whose snapshot may be old, it starts from the head, and is not remembered."""
+        """Run a statement that includes `messages/_live_heads`, from the head or from the first live messages. On a caller's
+        connection (not `own`), whose snapshot may be old, it starts from the head and its result is not remembered."""
         started_s, cursor = self.timer(), self._cursors.get(key) if own else None
         start = HEAD if cursor is None else cursor.scan(started_s)
         statement = make(start)
@@ -57,5 +57,5 @@ class LiveHeads:
 
 
 def _before(due_ats: Sequence[datetime], versions: Sequence[int]) -> tuple[ScanPosition, ...]:
-    """Scans begin after a position: just before these messages."""
+    """Positions just before these messages: scans start after a position."""
     return tuple([ScanPosition(due_at, version - 1) for due_at, version in zip(due_ats, versions, strict=True)])

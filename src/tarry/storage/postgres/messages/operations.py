@@ -1,4 +1,4 @@
-"""The decisions that take more than one statement. Written once, driven by blocking and awaiting shells."""
+"""Message operations of more than one statement, for the blocking and the awaiting runner alike."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -43,18 +43,18 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 CHUNK = 5_000
-"""Rows per statement: large enough to be cheap, small enough to stay in memory twice."""
+"""Rows per statement: enough to amortize the call, few enough to be in memory twice."""
 COPY_FROM = 2_000
-"""From this many new messages on, COPY beats binding arrays."""
+"""From this number of new messages on, COPY is faster than array parameters."""
 _KEY, _TID = attrgetter("key"), attrgetter("tid")
 _PRIORITY, _DUE = attrgetter("priority"), attrgetter("due_at", "version")
 _MOST_TOUCHES = 5
-"""How often in a row a settle is tried again because of a concurrent touch."""
+"""Tries of a settle or an edit that concurrent changes of its rows interrupt."""
 
 
 def _unless_locked(step: Op[R], otherwise: R, *, begun: bool = True) -> Op[R]:
-    """Run a step. `begun`: earlier steps have committed a change. Then a lock that is not granted must not make the shell run
-    the operation again, which would forget that change; the answer is `otherwise`."""
+    """Run a step. `begun`: earlier steps have committed a change. The runner must then not repeat the operation after a lock
+    timeout, because the repetition would not report that change; the result is `otherwise`."""
     try:
         return (yield from step)
     except LockNotAvailable:
@@ -64,8 +64,8 @@ def _unless_locked(step: Op[R], otherwise: R, *, begun: bool = True) -> Op[R]:
 
 
 def offer_many(queue: str, drafts: Sequence[Draft], now: datetime | None, *, fits: bool = True) -> Op[list[Outcome]]:
-    """Outcomes in the order given. More than one chunk needs a transaction around it, see `takes_several_steps`.
-    `fits`: see `depth`; the first statement decides."""
+    """Offer messages; outcomes in the given order. Several chunks need a transaction, see `takes_several_steps`.
+    `fits`: see `depth`; checked by the first statement."""
     if drafts and all(map(copy_encoder.is_copyable, drafts)):  # no key can occur twice
         if len(drafts) >= COPY_FROM:
             yield from _copy(drafts, queue, now, fits=fits)
@@ -80,7 +80,7 @@ def offer_many(queue: str, drafts: Sequence[Draft], now: datetime | None, *, fit
         kept = drafts if len(survivors) == len(drafts) else batches.effective(drafts, survivors)
     updated: set[str] = set()
     ignored: set[str] = set()
-    # Sorted as a whole, then cut: every writer takes its row locks in the same order, whatever the chunks.
+    # Sorted before the split into chunks: every writer locks rows in the same order.
     in_key_order = sorted(range(len(kept)), key=lambda i: kept[i].key)
     versions = None
     if len(kept) > CHUNK:
@@ -103,7 +103,7 @@ def offer_many(queue: str, drafts: Sequence[Draft], now: datetime | None, *, fit
 
 
 def offer_within(queue: str, drafts: Sequence[Draft], now: datetime | None, budget: DepthBudget) -> Op[list[Outcome]]:
-    """Offer messages. Raises `QueueFull` if the queue has a limit, and they do not fit."""
+    """Offer messages. Raises `QueueFull` if the queue has a limit and they do not fit."""
     try:
         return (yield from offer_many(queue, drafts, now, fits=fits(queue, drafts, budget)))
     except MissingQueue:
@@ -112,7 +112,7 @@ def offer_within(queue: str, drafts: Sequence[Draft], now: datetime | None, budg
 
 
 def fits(queue: str, drafts: Sequence[Draft], budget: DepthBudget) -> bool:
-    """Whether the messages may be offered without a count. Raises `QueueFull` if the queue was full a moment ago, and all
+    """Whether the messages may be offered without a count. Raises `QueueFull` if a recent count found the queue full and all
     keys are new."""
     if queue not in budget.queues:
         return False
@@ -126,7 +126,7 @@ def offer_counted(queue: str, drafts: Sequence[Draft], now: datetime | None, bud
 
 
 def counted_first(queue: str, drafts: Sequence[Draft], budget: DepthBudget, make: Callable[[], Op[R]]) -> Op[R]:
-    """Make an offer after a try that found no queue: it is missing, or has a limit."""
+    """Count, then make an offer whose first try found no queue: it does not exist, or has a depth limit."""
     started = budget.timer()
     counted = yield from statements.depth(queue, sorted(draft.key for draft in drafts if not draft.fresh)).run()
     took_s, n = budget.timer() - started, len({draft.key for draft in drafts})
@@ -135,13 +135,13 @@ def counted_first(queue: str, drafts: Sequence[Draft], budget: DepthBudget, make
 
 
 def offer_again(queue: str, drafts: Sequence[Draft], now: datetime | None, budget: DepthBudget) -> Op[list[Outcome]]:
-    """After a try whose reply was lost, and which may have been stored. Under a key that was made for it no other caller can
-    have put anything: a live message there is ours. It is left unchanged, and the outcome is created."""
+    """Repeat an offer whose reply was lost and which may be stored. No other caller uses a generated key, so a live message
+    with it is the one of the first try. It is left unchanged, and the outcome is created."""
     kept = [structs.replace(d, fresh=False, conflict=KEEP) if d.fresh else d for d in drafts]
     try:
         outcomes = yield from offer_within(queue, kept, now, budget)
     except MissingQueue:
-        # Renamed since the first try: that one, if it was stored, is in the renamed queue, and so must be the second.
+        # The queue was renamed after the first try. Its messages, if stored, are in the renamed queue; so must be these.
         renamed = yield from queue_statements.current_name(queue).run()
         if renamed is None:
             raise
@@ -176,10 +176,10 @@ def poll(
     *,
     durable: bool,
 ) -> Op[list[Lease[P]]]:
-    """Up to n leases in order. Messages that are exhausted or cannot be decoded are buried, and others take their places.
+    """Lease up to n messages in order. Exhausted and undecodable messages are buried and replaced by the next ones.
 
-    A message whose decoder raised anything else has failed this attempt. The round that meets one is the last, so that a bug
-    of a decoder costs one call at most n attempts, and not one of every message that waits.
+    If the decoder raises any other error, this attempt of the message has failed and no further round follows: a bug in a
+    decoder costs one call at most n attempts, not an attempt of every waiting message.
     """
     taken: list[Lease[P]] = []
     broken: list[Failed] = []
@@ -188,9 +188,9 @@ def poll(
         started = timer()
         scan = HEAD if from_head else cursor.scan(started)
         number = new_poll_number()
-        look = statements.poll(queue, missing, scan, options, number=number, durable=durable, now=now)
+        statement = statements.poll(queue, missing, scan, options, number=number, durable=durable, now=now)
         try:
-            rows = look.decode((yield look))
+            rows = statement.decode((yield statement))
         except LockNotAvailable:
             if not taken:
                 raise
@@ -208,7 +208,7 @@ def poll(
         if len(taken) - taken_before < len(rows):
             continue
         if len(rows) < missing and scan is not HEAD and not (cursor.head_is_expensive and ended < cursor.head_due):
-            from_head = True  # nothing more behind the cursor, and the head may be looked at
+            from_head = True  # nothing is left after the cursor, and a scan from the head is allowed
         else:
             break
     if broken:
@@ -219,10 +219,10 @@ def poll(
 
 
 def sort_in_order(rows: list[LeasedRow]) -> None:
-    """By priority, due time and version."""
+    """Sort by priority, due time and version."""
     if len(rows) > 1:
         rows.sort(key=_DUE)
-        rows.sort(key=_PRIORITY, reverse=True)  # keeps the order of equals
+        rows.sort(key=_PRIORITY, reverse=True)  # stable
 
 
 def _judge(
@@ -251,26 +251,26 @@ def _judge(
 
 @cache
 def _rest_of_lease(row_type: type[LeasedRow]) -> Callable[[LeasedRow], tuple[Any, ...]]:
-    """The values of a lease behind its token. Found by name once: this is done for every message."""
+    """Getter of the lease fields after the token. Cached, because it is called for every message."""
     return itemgetter(*[row_type._fields.index(name) for name in Lease.__struct_fields__[4:]])
 
 
 def _nack_leased(queue: str, failures: Sequence[Failed], now: datetime | None) -> Op[None]:
-    """Nack what this poll has leased and does not return. What another transaction has locked stays leased until that lease
-    runs out: the other leases of this poll must be returned."""
+    """Nack messages that this poll has leased and does not return. A message that another transaction has locked stays leased
+    until its lease expires: the other leases of this poll must be returned."""
     in_key_order = sorted(failures, key=lambda failure: failure.lease_id.key)
     nack = statements.nack(queue, in_key_order, now)
     yield from _unless_locked(nack.run(), NONE_SETTLED)
 
 
 SettleStatement = Callable[[str, Sequence[LeaseId], datetime | None, bool], Statement[SettledKeys]]
-"""Takes the name of the queue: a message may be in another queue than the caller names, see `_settle_held`. Its flag: these
-were not settled at the first try, and are still leased."""
+"""Takes the queue name, since a message may be in another queue than the caller's, see `_settle_held`. The flag is set if the
+first try did not settle these messages and they are still leased."""
 
 
 @dataclass(slots=True, eq=False)
 class Settlement:
-    """One of ack, nack, touch, release, bury: the fenced statement that does it to a batch, each key once."""
+    """One of ack, nack, touch, release and bury, with its fenced statement for a batch that has each key once."""
 
     verb: str
     queue: str
@@ -279,7 +279,7 @@ class Settlement:
 
 
 def settle(how: Settlement, lease_ids: Sequence[LeaseId], *, begun: bool = False) -> Op[list[Settled]]:
-    """Run the statement; then read whether the messages that it did not settle are gone, or their leases lost. `begun`: see
+    """Run the statement, then read whether the unsettled messages are gone or their leases lost. `begun`: see
     `_unless_locked`."""
     if len(lease_ids) == 1:
         unsettled = yield from _settle_held(how, lease_ids, begun=begun)
@@ -291,7 +291,7 @@ def settle(how: Settlement, lease_ids: Sequence[LeaseId], *, begun: bool = False
     unsettled = yield from _settle_held(how, in_key_order, begun=begun)
     for key, outcome in unsettled.items():
         outcomes[first[key]] = outcome
-    if again:  # the same key twice in one batch: settled one after the other
+    if again:  # a key that occurs several times in a batch is settled once per occurrence, in sequence
         begun = begun or Settled.DONE in outcomes
         later = yield from settle(how, [lease_ids[i] for i in again], begun=begun)
         for i, outcome in zip(again, later, strict=True):
@@ -300,11 +300,11 @@ def settle(how: Settlement, lease_ids: Sequence[LeaseId], *, begun: bool = False
 
 
 def _settle_held(how: Settlement, lease_ids: Sequence[LeaseId], *, begun: bool) -> Op[dict[str, Settled]]:
-    """Settle what is held, each key once, in the order of keys, and return why the rest was not. A stale token is journaled.
+    """Settle leases in key order, each key once, and return the outcomes of the unsettled ones. A stale token is journaled.
 
-    What is not found under the given name is settled in the queue that was called so before. So a settle that was in flight
-    while its queue was renamed is done, and creates no queue. What meets a lock after something was settled is tried again
-    here, a few times, and not with the whole batch, whose settled messages would then be gone.
+    A message that is not in the named queue is settled in the queue that had this name before, so a settle that was in flight
+    during a rename succeeds and creates no queue. A message that is locked after others were settled is retried here a few
+    times, not with the whole batch, in which the settled messages would then be reported as gone.
     """
     outcomes: dict[str, Settled] = {}
     locked: set[str] = set()
@@ -333,10 +333,9 @@ def _settle_held(how: Settlement, lease_ids: Sequence[LeaseId], *, begun: bool) 
         held: dict[str, tuple[str, int | None]] = {
             lease_id.key: (how.queue, poll_number(lease_id.token)) for lease_id in missed
         }
-        look = statements.live_leases(how.queue, missed)
-        live = yield from _unless_locked(look.run(), held, begun=begun)
+        live = yield from _unless_locked(statements.live_leases(how.queue, missed).run(), held, begun=begun)
         outcomes |= {lease_id.key: Settled.LEASE_LOST if lease_id.key in live else Settled.GONE for lease_id in missed}
-        # Still ours, yet not settled: another statement touched the row between finding and settling it.
+        # Still leased by this caller: another statement moved the row between the search and the settle.
         lease_ids = [lease_id for lease_id in missed if live.get(lease_id.key) == held[lease_id.key]]
         elsewhere: dict[str, list[LeaseId]] = {}
         for lease_id in missed:
@@ -364,7 +363,7 @@ def edit(queue: str, key: str, edit: Edit, version: int | None, now: datetime | 
         "retry": None if edit.retry is None else FloatArray(retry_numbers(edit.retry)),
         "detail": json.dumps(edit.detail),
     }
-    return _by_hand("messages/edit", queue, key, params, version, now, force=force)
+    return _change_by_key("messages/edit", queue, key, params, version, now, force=force)
 
 
 def bury_by_key(
@@ -372,10 +371,10 @@ def bury_by_key(
 ) -> Op[Edited]:
     text = None if error is None else clip_error(error)
     params = {"error": text, "fingerprint": fingerprint("buried", text)}
-    return _by_hand("messages/bury", queue, key, params, version, now, force=force)
+    return _change_by_key("messages/bury", queue, key, params, version, now, force=force)
 
 
-def _by_hand(
+def _change_by_key(
     verb: LiteralString,
     queue: str,
     key: str,
@@ -385,7 +384,7 @@ def _by_hand(
     *,
     force: bool,
 ) -> Op[Edited]:
-    """Change a message by hand. The statement returns the message before the change, and whether it was changed."""
+    """Change a message by key. The statement returns the message before the change, and whether it was changed."""
     about = {"queue": queue, "key": key, "version": possible(version), "now": now, "force": force}
     change = Statement(sql(verb), {**params, **about}, lambda rows: known(queue, rows)[0])
     for _ in range(_MOST_TOUCHES):
@@ -400,7 +399,7 @@ def _by_hand(
             return Edited.CHANGED
         if result.leased and not force:
             return Edited.LEASED
-        # None of these, and yet not edited: something happened to the message between finding and changing it.
+        # No reason, and still unchanged: another statement changed the message between the search and the update.
     raise InvalidState(
-        f"message {key!r:.120} is changed by others all the time; it was left as it is", hint="try again"
+        f"message {key!r:.120} is being changed by other processes and was not edited", hint="retry the request"
     )

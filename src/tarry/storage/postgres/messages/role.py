@@ -1,4 +1,4 @@
-"""`MessagesRole` on PostgreSQL. `operations` has what takes more than one statement."""
+"""`MessagesRole` on PostgreSQL. Operations of several statements are in `operations`."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class PostgresMessages(PostgresRole):
         *,
         again: bool = False,
     ) -> Callable[[bool], Op[R]]:
-        """Every try after the first must know that an earlier one may have stored the messages."""
+        """Every retry must account for an earlier try that may have stored the messages."""
         tries = 1 if again else 0
 
         def start(own: bool) -> Op[R]:  # noqa: FBT001
@@ -97,7 +97,7 @@ class PostgresMessages(PostgresRole):
         try:
             return result((yield from ops.offer_many(queue, drafts, self._now, fits=fits)))
         except MissingQueue:
-            pass  # or it has a limit
+            pass  # or the queue has a depth limit
         return (
             yield from self._creating(queue, own, lambda now: ops.offer_counted(queue, drafts, now, budget), result)
         )
@@ -106,8 +106,8 @@ class PostgresMessages(PostgresRole):
         self, queue: str, n: int, decode: Decode[P], options: PollOptions = DEFAULT_POLL
     ) -> PostgresOperation[builtins.list[Lease[P]]]:
         def start(own: bool) -> Op[builtins.list[Lease[P]]]:  # noqa: FBT001
-            # In the caller's transaction a lease is as durable as the rest of it, and leaves no trace in the cursor, since
-            # it may be rolled back.
+            # In the caller's transaction a lease is as durable as the rest of it. It may be rolled back, so the shared cursor
+            # does not learn from it.
             cursor = self._cursors.get((queue, options.type)) if own else Cursor()
             if cursor is None:
                 cursor = self._cursors.setdefault((queue, options.type), Cursor())

@@ -1,4 +1,4 @@
-"""Statements of messages: parameters in, values out."""
+"""Message statements: parameters in, values out."""
 
 from __future__ import annotations
 
@@ -62,22 +62,22 @@ class LeasedRow(NamedTuple):
 
 
 class ScanPosition(NamedTuple):
-    """Where the scan of one priority begins: after this message. None: at the head."""
+    """The message after which the scan of one priority starts; None: at the head."""
 
     due_at: datetime | None = None
     version: int = 0
 
 
 HEAD: tuple[ScanPosition, ...] = (ScanPosition(),) * 10
-"""Where a scan begins that leaves out nothing."""
+"""Positions of a full scan."""
 
 
 class MissingQueue(UnknownQueue):
-    """The queue of a statement does not exist. Offers and polls may create it; others raise `UnknownQueue`."""
+    """The queue does not exist. Offers and polls may create it; other operations raise `UnknownQueue`."""
 
 
 class SettledKeys(NamedTuple):
-    """The keys that were settled; None: all of them. `busy`: keys that another transaction has locked."""
+    """The settled keys; None: all of them. `busy`: keys that another transaction has locked."""
 
     done: frozenset[str] | None
     busy: frozenset[str] = frozenset()
@@ -89,7 +89,7 @@ NONE_SETTLED = SettledKeys(frozenset())
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """One message that failed: retried if `reason` is None and attempts are left, else dead."""
+    """A failed message: retried if `reason` is None and attempts are left, else dead."""
 
     lease_id: LeaseId
     error: str | None = None
@@ -100,7 +100,7 @@ class Failed:
 
 
 class Stored(NamedTuple):
-    """Which keys an offer created and updated. None for created: all of them."""
+    """The keys that an offer created and updated; `created` None: all of them."""
 
     created: frozenset[str] | None
     updated: frozenset[str] = frozenset()
@@ -115,8 +115,8 @@ def offer(
     *,
     fits: bool = True,
 ) -> Statement[Stored]:
-    """Drafts sorted by key, each key once; the draft of rank 1 gets the first version (of those given, or new ones).
-    `fits`: see `depth`."""
+    """Offer drafts that are sorted by key, each key once. The draft with rank 1 gets the first of the given versions, or of
+    new ones. `fits`: see `depth`."""
     if len(drafts) == 1:
         draft, extra = drafts[0], _extra(drafts[0])
         values = _single(queue, draft, now, fits=fits)
@@ -142,7 +142,7 @@ def offer(
 
 
 def offer_fresh(queue: str, drafts: Sequence[Draft], now: datetime | None, *, fits: bool = True) -> Statement[None]:
-    """Drafts with new keys and without options, see `copy_encoder.is_copyable`; in the order given."""
+    """Offer drafts with new keys and without options (see `copy_encoder.is_copyable`), in the given order."""
 
     def decode(rows: list[Row]) -> None:
         known(queue, rows)
@@ -153,7 +153,7 @@ def offer_fresh(queue: str, drafts: Sequence[Draft], now: datetime | None, *, fi
 
 
 def _single(queue: str, draft: Draft, now: datetime | None, *, fits: bool) -> dict[str, Any]:
-    """The parameters of an offer of one message: values, where those of many are arrays."""
+    """Parameters of a single offer: scalar values instead of arrays."""
     return {
         "queue": queue,
         "fits": fits,
@@ -182,7 +182,7 @@ def _many(queue: str, drafts: Sequence[Draft], now: datetime | None, *, fits: bo
 
 
 def _unless_absent(array: Callable[[list[Any]], T], values: list[Any]) -> T | None:
-    """None for an array of nulls: what no message has costs nothing, neither here nor in the database."""
+    """None for an array of nulls: an option that no message has costs nothing, neither here nor in the database."""
     return array(values) if any(value is not None for value in values) else None
 
 
@@ -199,7 +199,7 @@ def reserve(queue: str, n: int, now: datetime | None, *, fits: bool = True) -> S
 
 
 def depth(queue: str, keys: Sequence[str]) -> Statement[Row]:
-    """`max_depth`, `depth` and how many of the keys are `live`."""
+    """`max_depth`, `depth`, and the number of these keys that are `live`."""
     return bind("messages/depth", lambda rows: known(queue, rows)[0], queue=queue, keys=TextArray(keys))
 
 
@@ -213,7 +213,7 @@ def poll(
     durable: bool,
     now: datetime | None,
 ) -> Statement[list[LeasedRow]]:
-    """`positions` are those of priority 0 to 9."""
+    """`positions`: one for each priority from 0 to 9."""
     after_due_at, after_version = _HEADS if positions is HEAD else _after(positions, lowest_first=options.lowest_first)
     params = {
         "queue": queue,
@@ -243,7 +243,7 @@ def _after(positions: Sequence[ScanPosition], *, lowest_first: bool) -> tuple[Ti
 
 
 def starting_at(positions: Sequence[ScanPosition]) -> dict[str, Any]:
-    """The parameters of `messages/_live_heads`."""
+    """Parameters of `messages/_live_heads`."""
     after_due_at, after_version = _HEADS if positions is HEAD else _after(positions, lowest_first=True)
     return {"priorities": _LOWEST_FIRST, "after_due_at": after_due_at, "after_version": after_version}
 
@@ -256,7 +256,8 @@ _HEADS = _after(HEAD, lowest_first=True)
 def ack(
     queue: str, lease_ids: Sequence[LeaseId], now: datetime | None, *, by_key: bool = False
 ) -> Statement[SettledKeys]:
-    """Where the messages were leased, or `by_key`, which also finds what was touched since, and costs an index search."""
+    """Find the messages by the ctid of their lease or `by_key`, which costs an index search and also finds rows that a touch
+    has moved."""
     if len(lease_ids) == 1 and not by_key:
         key, token = lease_ids[0].key, lease_ids[0].token
         values = {"queue": queue, "now": now, "keys": key, "tokens": poll_number(token), "tids": tid_text(token)}
@@ -306,8 +307,8 @@ def nack(
 
 
 def live_leases(queue: str, lease_ids: Sequence[LeaseId]) -> Statement[dict[str, tuple[str, int | None]]]:
-    """By key: the queue of the live message and the stored number of its lease, if any. A message that is leased with one of
-    these tokens precedes one that only has the same key."""
+    """By key: the queue of the live message and its stored poll number, if it is leased. A message that is leased with one of
+    these tokens takes precedence over one that only has the same key."""
 
     def decode(rows: list[Row]) -> dict[str, tuple[str, int | None]]:
         return {row.key: (row.name, row.token) for row in rows}
@@ -316,7 +317,7 @@ def live_leases(queue: str, lease_ids: Sequence[LeaseId]) -> Statement[dict[str,
 
 
 def locked(queue: str, keys: Sequence[str]) -> Statement[frozenset[str]]:
-    """Which of these keys are live and locked by another transaction at this moment."""
+    """The live keys among these that another transaction has locked."""
     return bind("messages/locked", lambda rows: frozenset(row.key for row in rows), queue=queue, keys=TextArray(keys))
 
 
@@ -340,7 +341,7 @@ def messages(
         "queue": queue,
         "state": state and state.value,
         "limit": rows,
-        # Where every row is shown, no more are walked than are shown.
+        # Without a filter, every scanned row is on the page.
         "walk": rows
         if state is None and filter == Filter(after=filter.after, payloads=filter.payloads)
         else max(rows, WALK),
@@ -392,24 +393,24 @@ def purge(queue: str, now: datetime | None) -> Statement[int]:
 
 
 def storable(limit: int) -> int:
-    """The limit within the range of an int; 0 if it is negative."""
+    """The limit, clamped to the range of a non-negative SQL int."""
     return max(0, min(limit, 2**31 - 2))
 
 
 def possible(version: int | None) -> int | None:
-    """The version, or 0 if it is out of range: versions begin with 1, so 0 matches none."""
+    """The version, or 0 if it is out of range: versions start at 1, so 0 matches none."""
     return version if version is None or 0 < version < 2**63 else 0
 
 
 def known(queue: str, rows: list[Row]) -> list[Row]:
-    """The rows. Every statement about a queue returns at least one, unless the queue does not exist."""
+    """Check that there are rows: every statement on a queue returns at least one, unless the queue does not exist."""
     if not rows:
         raise MissingQueue(queue)
     return rows
 
 
 def known_value(queue: str) -> Callable[[list[Row]], Any]:
-    """The decoder of a statement that returns one row of one column, unless the queue does not exist."""
+    """Decoder of a statement that returns one row with one column, unless the queue does not exist."""
     return lambda rows: value(known(queue, rows))
 
 
@@ -439,7 +440,7 @@ def _touching(queue: str) -> Callable[[list[Row]], SettledKeys]:
 
 
 def _extra(draft: Draft) -> bytes | None:
-    """The options that most messages do not have, as one JSON value that is usually null."""
+    """The rare options as one JSON value, null for most messages."""
     if not (draft.headers or draft.lease_for or draft.max_attempts or draft.retry or draft.conflict.max_wait):
         return None
     extra = {

@@ -27,7 +27,7 @@ class PostgresQueues(PostgresRole):
         if created is not None:
             return created
         if not exist_ok:
-            raise InvalidState(f"a queue named {name!r} exists already", hint=f"look at it: tarry queue show {name}")
+            raise InvalidState.queue_exists(name)
         return (yield from statements.info(name).run())
 
     def edit(self, name: str, settings: QueueSettings, *, only: frozenset[str]) -> PostgresOperation[QueueInfo]:
@@ -41,13 +41,13 @@ class PostgresQueues(PostgresRole):
         if renamed is not None:
             return renamed
         yield from statements.info(name).run()
-        raise InvalidState(f"{name!r} cannot become {new_name!r}: a queue of that name exists")
+        raise InvalidState.queue_exists(new_name)
 
     def delete(self, name: str, *, force: bool) -> PostgresOperation[None]:
-        """Locks out writers while it looks, so that no message can be offered to a queue that is being deleted.
+        """Block writers during the check, so that no message can be offered to a queue that is being deleted.
 
-        What a queue that is deleted by force still has is removed after the commit, in batches, so that writers of other
-        queues do not wait. If this process ends before, the sweeper removes the rest.
+        With `force`, the messages are removed after the commit, in batches, so that writers of other queues do not wait. If
+        this process stops before the end, the sweeper removes the rest.
         """
         leftovers_of: int | None = None
 
@@ -66,7 +66,7 @@ class PostgresQueues(PostgresRole):
                 return
             if own:
                 leftovers_of = queue
-            else:  # it all belongs to the caller's transaction
+            else:  # all of it is part of the caller's transaction
                 while (yield from statements.remove_leftovers(queue, now).run()):
                     pass
 

@@ -1,4 +1,4 @@
-"""Statements of queues."""
+"""Queue statements."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -16,17 +16,17 @@ LEFTOVERS = 5_000
 
 
 def create(name: str, settings: QueueSettings, now: datetime | None) -> Statement[QueueInfo | None]:
-    """None: the queue exists."""
+    """Create a queue; None if it exists."""
     return bind("queues/create", first(info_of), name=name, now=now, **settings_params(settings))
 
 
 def current_name(name: str) -> Statement[str | None]:
-    """The current name of the queue that last had this name, if any."""
+    """The current name of the queue that had this name last, if any."""
     return bind("queues/current_name", value_or_none, name=name)
 
 
 def remove_leftovers(queue: int | None, now: datetime | None) -> Statement[int]:
-    """Of one queue that was deleted by force, or of any."""
+    """Remove messages of one queue that was deleted by force, or of any such queue."""
     return bind("queues/remove_leftovers", value, queue=queue, limit=LEFTOVERS, now=now)
 
 
@@ -39,7 +39,7 @@ def settings_params(settings: QueueSettings) -> dict[str, Any]:
 
 
 def known_info(name: str) -> Callable[[list[Row]], QueueInfo]:
-    """The decoder for a queue that must exist."""
+    """Decoder for a queue that must exist."""
 
     def decode(rows: list[Row]) -> QueueInfo:
         if not rows:

@@ -1,5 +1,5 @@
--- The end of an ack: what it deleted, journaled and counted. No row if the queue does not exist: `having` costs less than a group.
--- One message: no row if it was not settled.
+-- The second half of an ack: journal and count the deleted messages. No row if the queue does not exist: `having` costs less than
+-- a group. The single-message variant returns no row if the message was not settled.
     returning m.key, m.version, m.attempt, m.priority, m.due_at, m.leased_at, m.lease_until, m.consumer,
         -- one: q.id as queue, q.journal,
         coalesce(%(now)s::timestamptz, clock_timestamp()) as at

@@ -1,7 +1,7 @@
--- What an offer does to a live message of the same key: for `insert into tarry.message as m`. The codes are those of
+-- The conflict clause of offers, for `insert into tarry.message as m`. The codes are those of
 -- core.messages.model.CONFLICT_CODES: 0 replace, 1 keep, 2 earliest, 3 debounce.
 -- An offer that changes nothing keeps the lease; any other ends it. The version of `excluded` was allocated before the row was
--- locked: if the row has a higher one by now, a still higher one is allocated, so that the versions of a live key only grow.
+-- locked. If the row has a higher one, a new version is allocated: the versions of a live key only grow.
 on conflict (key, queue) do update
 set version = case when excluded.version > m.version then excluded.version else nextval('tarry.version_seq') end,
     payload = excluded.payload, content_type = excluded.content_type, priority = excluded.priority,

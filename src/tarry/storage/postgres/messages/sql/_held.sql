@@ -1,5 +1,5 @@
 -- The messages of these leases. Key and token are both compared, so a stale token finds nothing. Keys arrive sorted (lock
--- order); each row is found along message_key, then by ctid: the only plan there is, on an empty table or a full one.
+-- order). Each row is found along message_key, then by ctid: no other plan exists, whatever the table's statistics.
 held as materialized (
     select h.key, h.token, found.ctid as tid, found.leased_at, found.consumer
     from unnest(%(keys)s::text[], %(tokens)s::bigint[]) as h(key, token)

@@ -1,7 +1,7 @@
--- Where the live messages of queue `q` begin, for each priority: at the first after the caller's position; or ten seconds ago if
--- that one is due later, since others are offered in front of it, but not before the caller's position. What else the statement
--- reads begins there, so that entries of dead rows are walked here once, and not at all by a caller that remembers the result
--- (see `LiveHeads`).
+-- The position of the first live message of queue `q` per priority, after the caller's position. If that message is not due yet,
+-- the position is ten seconds ago, since other messages are offered before it, but never before the caller's position. The rest
+-- of the statement starts there, so index entries of dead rows are scanned once, or not at all by a caller that remembers the
+-- result (see `LiveHeads`).
 live_head as materialized (
     select start.priority,
         case when found.due_at <= settled.until then found.due_at else greatest(start.due_at, settled.until) end as due_at,

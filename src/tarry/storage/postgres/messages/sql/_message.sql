@@ -1,4 +1,4 @@
--- A live message `m` with its state, without its payload, as `StoredMessage` has it, of queue `q`.
+-- The columns of `StoredMessage` for a live message `m` of queue `q`, without the payload.
 q.name as queue, m.key, m.version, m.state, m.attempt, m.priority, m.due_at, m.created_at,
 case when m.token is not null then m.leased_at end as leased_at, nullif(m.lease_until, '-infinity') as lease_until,
  case when m.token is not null then m.consumer end as consumer, m.type,

@@ -1,8 +1,8 @@
--- Ack messages: delete the row and append the event in one transaction. Each is looked for at the place where it was leased.
--- What was not settled was not leased with this token, or was touched since, which moves it: see `ack_by_key`. Another row may
--- be at the place by now, so key and queue are compared; `is not distinct from` keeps the planner from searching by them.
--- Returns how many were settled, and which only if it was not all. One message joins its queue: to start the nodes that scan
--- `q` three times costs it more than all of its rows.
+-- Ack messages: delete the row and append the event in one transaction. Each row is found by the ctid of its lease.
+-- A message that is not settled was not leased with this token, or was moved by a touch: see `ack_by_key`. Another row may have
+-- this ctid now, so key and queue are compared; `is not distinct from` keeps the planner from searching by them.
+-- Returns the number of settled messages, and their keys unless all were settled. The single-message variant joins its queue:
+-- starting the three nodes that scan `q` would cost more than the rest of the statement.
 with q as materialized ( -- many
     select id, journal from tarry.queue where name = %(queue)s and deleted_at is null -- many
 ), done as ( -- many

@@ -1,5 +1,5 @@
--- Ack messages that have moved since they were leased. What was not settled was not leased with this token, or was touched at
--- this moment.
+-- Ack messages whose rows have moved since they were leased. A message that is not settled was not leased with this token, or
+-- was touched concurrently.
 with q as materialized (
     select id, journal from tarry.queue where name = %(queue)s and deleted_at is null
 ),

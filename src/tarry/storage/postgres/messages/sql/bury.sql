@@ -1,6 +1,5 @@
--- Turn a live message into a dead letter by hand, whatever attempts are left. A leased message only with `force`; its
--- token then settles nothing any more. Fenced as in `edit`, and `seen` shows why nothing was changed. Relies on
--- message_key.
+-- Turn a live message into a dead letter by its key, regardless of its remaining attempts. A leased message only with `force`,
+-- which ends the lease. Fenced as in `edit`, and `seen` shows why nothing was changed. Relies on message_key.
 with q as materialized (
     select id, journal, coalesce(%(now)s::timestamptz, clock_timestamp()) as now
     from tarry.queue where name = %(queue)s and deleted_at is null

@@ -1,4 +1,4 @@
--- How many live messages a queue with a limit has, counted up to that limit, and how many of these keys are among them. The count
+-- The number of live messages of a queue with a limit, counted up to that limit, and how many of these keys are live. The count
 -- reads message_order; it is not part of an offer, see `depth.py`.
 select q.max_depth,
     (select count(*)::int from (select from tarry.message m where (m.queue + 0) = q.id limit q.max_depth) counted) as depth,

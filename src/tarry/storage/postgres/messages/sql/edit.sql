@@ -1,7 +1,7 @@
--- Change a live message by hand: it gets a new version, so a lease of the old one is lost. A leased message only with
--- `force`; then its attempt does not count, as with a release. The update waits for a concurrent writer of the row and
--- uses the row as it is then. `seen` is the row at the beginning and shows why nothing was changed: if it gives no reason,
--- another writer was faster, and the caller tries again. Relies on message_key.
+-- Edit a live message: it gets a new version, which ends a lease of the old one. A leased message only with `force`; its
+-- attempt then does not count, as after a release. The update waits for a concurrent writer of the row and changes the row that
+-- this writer leaves. `seen` is the row in the snapshot and shows why nothing was changed; if it gives no reason, a concurrent
+-- writer came first, and the caller retries. Relies on message_key.
 with q as materialized (
     select id, journal, coalesce(%(now)s::timestamptz, clock_timestamp()) as now
     from tarry.queue where name = %(queue)s and deleted_at is null

@@ -1,5 +1,5 @@
--- Which of these messages another transaction has locked at this moment: those that SKIP LOCKED skips. A key that another
--- transaction has created and not committed is not visible. Relies on message_key.
+-- The messages among these that another transaction has locked, which SKIP LOCKED skips. A key that another transaction has
+-- created and not committed is not visible. Relies on message_key.
 with q as materialized (
     select id from tarry.queue where name = %(queue)s and deleted_at is null
 ), free as materialized (

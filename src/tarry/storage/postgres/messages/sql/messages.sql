@@ -1,5 +1,4 @@
--- A page of live messages in due order, after a position. The scan is bounded, so that reading cannot slow the queue
--- down.
+-- A page of live messages in due order, after a position. The scan is bounded, so listings cannot slow the queue down.
 with q as materialized (
     select id, name, max_attempts from tarry.queue where name = %(queue)s and deleted_at is null
 ), walked as materialized (

@@ -1,10 +1,9 @@
--- Failures: a message with attempts left is delayed by the retry policy (or after the given time); one without, or one with a
--- `reason` to die, becomes a dead letter in the same transaction. Found and fenced as in `ack_by_key`. The caller's policy
--- replaces the queue's; a message's own precedes both. The delay is `Retry.delay` of the core in SQL. `lapsed` failures
--- are messages that had used their last attempt before the poll that met them: its consumer did not lease them, and the
--- poll has journaled the expiry. The fingerprint is that of the given error; where the error of an earlier attempt is
--- kept instead, it is computed later. The event names the attempts that the message has in all: its own number, or the
--- queue's at this moment.
+-- Nack messages. A message with attempts left is delayed by the retry policy (or until the given time); one without, or one
+-- with a `reason`, becomes a dead letter in the same transaction. Found and fenced as in `ack_by_key`. The caller's policy
+-- replaces the queue's; the message's own policy precedes both. The delay is the SQL form of `Retry.delay`. `lapsed` messages
+-- had used their last attempt before the poll that found them: its consumer did not lease them, and the poll has journaled
+-- the expiry. The fingerprint is that of the given error; if the error of an earlier attempt is kept instead, it is computed
+-- later. The event contains the maximum number of attempts: the message's own, or the queue's current one.
 with q as materialized (
     select id, journal, coalesce(%(max_attempts)s::int, max_attempts) as max_attempts,
         coalesce(%(retry)s::float8[], retry) as retry

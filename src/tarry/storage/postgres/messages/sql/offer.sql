@@ -1,9 +1,7 @@
--- Store messages, one row per live key, and return which were created or updated (only if not all were created); the others
--- were left as they were.
--- One statement, so a concurrent writer causes a conflict row, not an error. Rows arrive sorted by key (lock order) and without
--- duplicates; message_key decides conflicts.
--- `ranks` is the order in which the messages were given: versions grow in that order, and so messages that are due together
--- are delivered in it.
+-- Store messages, one row per live key, and return the created and updated keys (unless all were created); the others are
+-- unchanged. One statement, so a concurrent writer causes a conflict row, not an error. Rows arrive sorted by key (lock order)
+-- and without duplicates; message_key decides conflicts. `ranks` is the order of the caller: versions grow in this order, so
+-- messages with the same due time are delivered in it.
 with q as materialized (
     select id, journal, coalesce(%(now)s::timestamptz, statement_timestamp()) as now
     from tarry.queue where name = %(queue)s and deleted_at is null and (max_depth is null or %(fits)s::boolean)

@@ -3,8 +3,8 @@
 -- (SKIP LOCKED) before the update finds them by ctid, so no plan can lease more than n. No indexed column changes: HOT. A
 -- lease lost in a crash is a redelivery, so the commit need not wait for the disk unless `durable`. An expiry that a
 -- sweeper has journaled (`expired_at`) is not journaled again. A row that has used its last attempt is returned as
--- exhausted, for the caller to bury. That is no delivery: `attempt` stays and no lease is journaled, so a caller that
--- dies before it buries leaves no trace. `expired_at` marks such a row. `token` is the number of this poll, see `lease_tokens`.
+-- exhausted, for the caller to bury. That is not a delivery: `attempt` stays and no lease is journaled, so a caller that dies
+-- before it buries the message leaves no trace. `expired_at` marks such a row. `token` is the poll number, see `lease_tokens`.
 with q as materialized (
     select id, lease_for, coalesce(%(max_attempts)s::int, max_attempts, 2147483647) as max_attempts, journal, paused_at,
         set_config('synchronous_commit',

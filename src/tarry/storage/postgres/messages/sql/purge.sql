@@ -1,5 +1,5 @@
--- Remove every live message of one queue, leased or not, and return how many. Each leaves its event: a replay of the
--- journal must give the live table. In the order of message_order, so two purges cannot deadlock.
+-- Remove every live message of one queue, leased or not, and return their number. Each is journaled: a replay of the journal
+-- must give the live table. In the order of message_order, so two purges cannot deadlock.
 with q as materialized (
     select id, journal from tarry.queue where name = %(queue)s and deleted_at is null
 ), dropped as (

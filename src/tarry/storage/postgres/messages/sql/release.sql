@@ -1,6 +1,6 @@
--- Release messages that were not started: ready again, or due later if the caller gives a time, and the attempt does not
--- count. Found and fenced as in `ack_by_key`. HOT where due_at stays as it was: a released row is as small as a new one, so a page
--- of leased rows has room for all of them.
+-- Release messages that were not started: ready again, or due at the given time, and the attempt does not count. Found and
+-- fenced as in `ack_by_key`. HOT if due_at does not change: a released row is as small as a new one, so a page of leased rows has
+-- room for all of them.
 with q as materialized (
     select id, journal from tarry.queue where name = %(queue)s and deleted_at is null
 ),

@@ -1,6 +1,6 @@
--- What an offer in several steps needs: the queue, the time, and one version for each message. The update writes nothing.
--- It takes the lock of a writer, until the transaction ends, before the snapshot is taken: a deletion of the queue waits
--- for the steps that follow, or it was first, and the queue does not exist.
+-- Prepare an offer of several steps: the queue, the time, and one version per message. The update writes nothing. It takes a
+-- writer's lock until the transaction ends, before the snapshot is taken: a deletion of the queue either waits for the following
+-- steps, or came first, and the queue does not exist.
 with writing as (
     update tarry.message set version = version where false
 )

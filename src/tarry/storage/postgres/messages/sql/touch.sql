@@ -1,6 +1,6 @@
--- Extend leases: they end `lease_for` from now. Refused after expiry, because another consumer may have leased the
--- message. Found and fenced as in `ack_by_key`; HOT. A row that another transaction has locked is skipped and returned as busy:
--- whatever that transaction does, no consumer can lease the row before it ends.
+-- Extend leases to `lease_for` from now. Refused after expiry, because another consumer may have leased the message. Found and
+-- fenced as in `ack_by_key`; HOT. A row that another transaction has locked is skipped and returned as busy: no consumer can
+-- lease the row before that transaction ends.
 with q as materialized (
     select id, journal, lease_for from tarry.queue where name = %(queue)s and deleted_at is null
 ), held as materialized (

@@ -1,8 +1,7 @@
--- How many messages are delayed, ready, leased and dead, at most `limit` of each scan: cheap however long the queue is, since
--- the scans are ordered (else the planner collects all of the queue in a bitmap first).
--- Due rows come first along message_order and are distinguished; later rows are only counted. `lag` is the age of the
--- first due row of any priority that is not leased, searched among the first 10,000 of each. Also returns where the live
--- messages begin.
+-- Numbers of delayed, ready, leased and dead messages, at most `limit` per scan. The cost does not depend on the length of the
+-- queue, since the scans are ordered (otherwise the planner collects the whole queue in a bitmap first).
+-- Due rows come first along message_order and are classified; later rows are only counted. `lag` is the age of the first due row
+-- of any priority that is not leased, among the first 10,000 of each. Also returns the positions of the first live messages.
 with q as materialized (
     select id from tarry.queue where name = %(queue)s and deleted_at is null
 ),

@@ -1,4 +1,4 @@
--- Create a queue; no row if the name is taken. Its settings are journaled: its journal level decides whether its messages
+-- Create a queue; no row if the name is taken. Its settings are journaled, since the journal level decides whether its messages
 -- can be derived from the journal.
 with made as (
     insert into tarry.queue (name, lease_for, max_attempts, retry, journal, retention_for, target_lag_for, max_depth,

@@ -1,4 +1,4 @@
--- Mark a queue as deleted. Its row stays, because the journal refers to it; what it still has is removed by `remove_leftovers`.
+-- Mark a queue as deleted. Its row stays, because the journal refers to it; `remove_leftovers` removes its messages.
 with gone as (
     update tarry.queue
     set deleted_at = coalesce(%(now)s::timestamptz, clock_timestamp()), has_leftovers = %(has_leftovers)s::boolean

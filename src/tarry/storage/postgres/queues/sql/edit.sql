@@ -1,5 +1,5 @@
--- Change settings of a queue; every process sees them with its next statement. Only the named ones change, so concurrent
--- edits of different settings are both kept.
+-- Change queue settings; every process uses them from its next statement on. Only the named settings change, so concurrent edits
+-- of different settings are both kept.
 with made as (
     update tarry.queue
     set lease_for = case when 'lease_for' = any (%(only)s::text[])

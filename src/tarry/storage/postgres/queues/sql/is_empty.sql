@@ -1,4 +1,4 @@
--- Whether a queue has neither a live message nor a dead letter.
+-- Whether a queue has neither live messages nor dead letters.
 select not exists (select from tarry.message m where (m.queue + 0) = q.id)
     and not exists (select from tarry.dead_letter d where d.queue = q.id) as is_empty
 from tarry.queue q

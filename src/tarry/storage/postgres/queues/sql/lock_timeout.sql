@@ -1,2 +1,2 @@
--- For this transaction only: fail rather than make every writer wait behind it.
+-- Limit the lock wait of this transaction: every writer waits behind it.
 select set_config('lock_timeout', '5s', true)

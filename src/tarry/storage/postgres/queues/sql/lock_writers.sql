@@ -1,3 +1,3 @@
--- Block every writer of messages until this transaction ends: the next offer sees that the queue is gone. Rare and short;
--- `queues/lock_timeout` before it bounds the wait for a long transaction.
+-- Block all writers of messages until this transaction ends: the next offer then finds the queue deleted. Rare and short;
+-- `queues/lock_timeout` bounds the wait for a long transaction.
 lock table tarry.message in share row exclusive mode

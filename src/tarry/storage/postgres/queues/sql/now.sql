@@ -1,2 +1,2 @@
--- The current time by the clock of the database.
+-- The current time of the database's clock.
 select coalesce(%(now)s::timestamptz, clock_timestamp()) as now

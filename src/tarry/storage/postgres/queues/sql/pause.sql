@@ -1,5 +1,5 @@
--- Pause a queue (with a time) or resume it (without): effective with the next poll of any process. Repeating it changes
--- nothing and leaves no second event.
+-- Pause a queue (with a time) or resume it (without), effective with the next poll of any process. A repetition changes nothing
+-- and is not journaled.
 with made as (
     update tarry.queue
     set paused_at = case when %(paused)s then coalesce(%(now)s::timestamptz, clock_timestamp()) end,

@@ -1,6 +1,6 @@
--- Remove a batch of messages and dead letters of a queue that was deleted by force, or of any such queue, and return how many.
--- Each leaves its event. No offer, poll or settle finds the queue any more; another process that removes them has locked its own
--- batch. The call that finds nothing left ends it.
+-- Remove a batch of messages and dead letters of a queue that was deleted by force, or of any such queue, and return their
+-- number. Each is journaled. No offer, poll or settle finds the deleted queue; concurrent processes lock different batches. A
+-- result of 0 means that nothing is left.
 with q as materialized (
     select id, journal from tarry.queue
     where has_leftovers and id = coalesce(%(queue)s::int, id)

@@ -1,5 +1,5 @@
--- Rename a queue: messages and history refer to its id; schedules and ledgers are updated. No row if there is no such
--- queue, or if the new name is taken (the unique index decides a race).
+-- Rename a queue. Messages and history refer to its id; schedules and ledgers are updated. No row if the queue does not exist
+-- or the new name is taken (the unique index decides races).
 with made as (
     update tarry.queue
     set name = %(new_name)s, former_names = (former_names || %(name)s::text)[greatest(cardinality(former_names) - 8, 1):],
