@@ -130,11 +130,13 @@ def test_with_a_scan_it_looks_by_itself(monkeypatch: pytest.MonkeyPatch) -> None
         assert waiting.result(TIMEOUT_S).key == "a"
 
 
-def test_a_busy_waiter_is_awake_just_before_the_due_time() -> None:
+def test_a_busy_waiter_is_awake_just_before_the_due_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tarry.core.wakeup.wait_queue.FIRST_SLEEP_S", 600.0)
     looks: list[float] = []
-    spin = timedelta(milliseconds=5)
+    # So long that a busy machine does not sleep through it.
+    spin = timedelta(milliseconds=180)
     queue = Counting(BusyWait(spin, lambda: looks.append(time.monotonic()))).app.queue(QUEUE)
-    queue.offer("a", 1, after=timedelta(milliseconds=40))
+    queue.offer("a", 1, after=timedelta(milliseconds=200))
     started = time.monotonic()
     delivery = queue.poll(TIMEOUT)
     assert delivery is not None

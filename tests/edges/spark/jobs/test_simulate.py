@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MESSAGES = 60
-WORK_S = 0.04
+WORK_S = 0.12
+"""Long enough that a busy machine adds little to it, and that a worker does not lease ahead."""
 
 
 def worked(database: str) -> None:
