@@ -86,7 +86,10 @@ class RedisServer:
         try:
             yield
         finally:
-            self._process.send_signal(signal.SIGCONT)
+            self.resume()
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
         with suppress(ProcessLookupError):

@@ -32,6 +32,7 @@ def server() -> Iterator[RedisServer]:
     [
         ("appendfsync", "everysec", "appendfsync"),
         ("appendonly", "no", "appendonly"),
+        ("no-appendfsync-on-rewrite", "yes", "no-appendfsync-on-rewrite"),
         ("maxmemory-policy", "allkeys-lru", "maxmemory-policy"),
     ],
 )
@@ -114,6 +115,28 @@ def test_a_change_that_no_replica_confirms_is_not_accepted() -> None:
             replica.kill()
             with pytest.raises(StoreUnavailable, match="replica"):
                 app.queue("q").offer("b", 1, after=SECOND)
+    finally:
+        primary.close()
+        replica.close()
+
+
+def test_a_primary_that_is_made_a_replica_while_it_waits_for_one_has_accepted_nothing_yet() -> None:
+    primary = RedisServer("--appendfsync", "always")
+    replica = RedisServer("--appendfsync", "always", "--replicaof", "127.0.0.1", str(primary.port))
+    try:
+        with redis.Redis(port=primary.port) as admin:
+            until(lambda: _has_replica(admin))
+            with tarry.connect(primary.url) as app:
+                app.queue("q").offer("first", 0)
+                with replica.stopped(), in_background(app.queue("q").offer, "a", 1) as offered:
+                    until(lambda: admin.info("clients")["blocked_clients"] > 0)  # pyright: ignore[reportIndexIssue]
+                    admin.replicaof("127.0.0.1", str(replica.port))  # the reply to WAIT is an error now
+                    until(lambda: bool(admin.info("errorstats").get("errorstat_READONLY")))  # pyright: ignore[reportAttributeAccessIssue]
+                    admin.replicaof("NO", "ONE")
+                    assert not offered.done()
+                    replica.resume()
+                    assert offered.result(TIMEOUT_S) is Outcome.CREATED
+                assert sorted(keys(app.queue("q").try_poll_many(10))) == ["a", "first"]
     finally:
         primary.close()
         replica.close()

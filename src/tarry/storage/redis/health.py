@@ -12,7 +12,7 @@ from tarry.storage.redis.clients import blocking_client, is_cluster
 from tarry.storage.redis.errors import translated
 
 OLDEST_SERVER = (7, 0)
-_READ = ("appendonly", "appendfsync", "maxmemory", "maxmemory-policy")
+_READ = ("appendonly", "appendfsync", "no-appendfsync-on-rewrite", "maxmemory", "maxmemory-policy")
 
 
 def prepare(url: str, settings: StoreSettings, *, allow_unsafe: bool) -> int:
@@ -53,6 +53,10 @@ def _problems(node: Any) -> list[str]:
     elif config["appendfsync"] != "always":
         problems.append(
             f"appendfsync is {config['appendfsync']}, so a power failure loses the last seconds: set it to always"
+        )
+    elif config["no-appendfsync-on-rewrite"] != "no":
+        problems.append(
+            "no-appendfsync-on-rewrite is yes, so a power failure during a rewrite loses what came since: set it to no"
         )
     if int(config["maxmemory"]) and config["maxmemory-policy"] != "noeviction":
         problems.append(f"maxmemory-policy is {config['maxmemory-policy']}, which deletes keys: set it to noeviction")

@@ -5,10 +5,12 @@ The registry has the names; each store remembers the ids, and a script replies n
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from enum import IntEnum
 from functools import wraps
 from typing import Any, Concatenate, Final, LiteralString, NamedTuple, ParamSpec, Protocol, TypeVar
 
@@ -33,7 +35,7 @@ REGISTRY: Final = "tarry:{registry}"
 """The keys that belong to no queue: names, schedules, API keys, jobs."""
 _MICROSECOND = timedelta(microseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LOOKUPS = 5
+LOOKUPS = 5
 """How often a name is looked up before the queue counts as unknown: it may be renamed or deleted meanwhile."""
 
 
@@ -53,10 +55,19 @@ def since(microseconds: int | float | str | bytes) -> timedelta:
     return timedelta(microseconds=int(microseconds))
 
 
+class Repetition(IntEnum):
+    """Whether a request may have been executed before."""
+
+    FIRST = 0
+    FIRST_OF_DRIVER = 1
+    """The cluster driver may repeat it with the same arguments."""
+    REPEATED = 2
+
+
 class Params(Protocol):
     """Parameters of a script that has its own form of them, for calls which are made very often."""
 
-    def packed(self, slot: str, request: int, *, again: bool) -> bytes: ...
+    def packed(self, slot: str, request: int, again: Repetition) -> bytes: ...
 
 
 class ScriptCall(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -130,7 +141,7 @@ class RedisRole:
         *,
         create: bool,
     ) -> Op[Any]:
-        for looked_up in range(_LOOKUPS):
+        for looked_up in range(LOOKUPS):
             id = (self._context.ids.get(queue) or (yield from self._ids(queue))).id
             if id is None:
                 if not create or not self._context.settings.create_queues:
@@ -141,20 +152,35 @@ class RedisRole:
             reply = yield ScriptCall(script(name), key_of(id), params, payloads)
             if reply is not None:
                 return reply
-            self._context.ids.pop(queue, None)
-            if looked_up > 1:
-                # The process that renamed or deleted the queue has not changed the registry yet, or has ended before.
-                new_name = (yield from self._by_id(id, "queues/name")).decode()
-                yield from self._registry(
-                    "queues/unregister", name=queue, id=id, new_name=new_name or None, deleting=not new_name
-                )
+            yield from self._lost_name(queue, id, looked_up)
         raise LockTimeout(f"the queue {queue!r} is being renamed or deleted", hint="retry the request")
+
+    def _lost_name(self, queue: str, id: str, looked_up: int) -> Op[None]:
+        """Look the name up again. If it still leads to the queue that no longer has it, the process that renamed or deleted
+        the queue has not changed the registry yet, or has ended before: change it."""
+        self._context.ids.pop(queue, None)
+        if looked_up > 1:
+            new_name = (yield from self._by_id(id, "queues/name")).decode()
+            yield from self._registry(
+                "queues/unregister", name=queue, id=id, new_name=new_name or None, deleting=not new_name
+            )
 
     def _leads(self, leadership: Leadership | None) -> Op[bool]:
         """Whether a leadership is valid; None: the work needs no leader."""
         if leadership is None:
             return True
         return bool((yield from self._registry("maintenance/leads", name=leadership.name, fence=leadership.fence)))
+
+    def _remove_deleted(self, id: str, most: float = math.inf) -> Op[int]:
+        """Remove the messages of a deleted queue, and then the queue, until it is gone or `most` messages were removed."""
+        removed, cursors = 0, ["0", "0"]
+        while removed < most:
+            n, reached = yield from self._by_id(id, "queues/remove", cursors=cursors)
+            removed, cursors = removed + n, [cursor.decode() for cursor in reached]
+            if not cursors:
+                yield from self._registry("maintenance/removed", id=id)
+                break
+        return removed
 
     def _ids(self, queue: str) -> Op[QueueIds]:
         ids = self._context.ids.get(queue)

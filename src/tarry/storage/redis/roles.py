@@ -22,7 +22,7 @@ from tarry.storage.redis.journal.role import RedisJournal
 from tarry.storage.redis.maintenance.role import RedisMaintenance
 from tarry.storage.redis.messages.role import RedisMessages
 from tarry.storage.redis.messages.steps import MessageScan, Offers
-from tarry.storage.redis.operation import RoleContext, ScriptCall
+from tarry.storage.redis.operation import Repetition, RoleContext, ScriptCall
 from tarry.storage.redis.queues.role import RedisQueues
 from tarry.storage.redis.rollups.role import RedisRollups
 from tarry.storage.redis.search.role import RedisSearch
@@ -47,7 +47,7 @@ class Requests:
     """Request numbers by slot. A slot has one request in flight, so a queue remembers one reply per slot, not per request."""
 
     def __init__(self, *, repeated_by_driver: bool) -> None:
-        self._repeated_by_driver = repeated_by_driver
+        self._first = Repetition.FIRST_OF_DRIVER if repeated_by_driver else Repetition.FIRST
         self._begin()
 
     def _begin(self) -> None:
@@ -65,26 +65,26 @@ class Requests:
         except IndexError:
             slot = f"{self._name}:{next(self._slots)}"
         try:
-            return _request(slot, next(self._numbers), call, again=self._repeated_by_driver)
+            return _request(slot, next(self._numbers), call, self._first)
         except (UnicodeEncodeError, OverflowError, ValueError) as error:
             self._free.append(slot)
             raise InvalidInput(f"a key or another argument cannot be stored: {error}") from error
 
     def again(self, request: Request, call: ScriptCall) -> Request:
         """The same request, which may have been executed. Others are not looked for among those that were."""
-        return _request(request.slot, request.number, call, again=True)
+        return _request(request.slot, request.number, call, Repetition.REPEATED)
 
     def end(self, request: Request) -> None:
         self._free.append(request.slot)
 
 
-def _request(slot: str, number: int, call: ScriptCall, *, again: bool) -> Request:
+def _request(slot: str, number: int, call: ScriptCall, again: Repetition) -> Request:
     params = call.params
     if isinstance(params, dict):
         own = {"slot": slot, "request": number, "again": again or None, **params}
         packed = msgspec.msgpack.encode({name: value for name, value in own.items() if value is not None})
     else:
-        packed = params.packed(slot, number, again=again)
+        packed = params.packed(slot, number, again)
     return Request(slot, number, (2, call.key, f"{call.key}:none", packed, *call.payloads))
 
 

@@ -102,6 +102,8 @@ class AsyncRedisStore(RedisRoles):
         self._is_stale = isinstance(reply, Exception) and self._is_cluster
         if isinstance(reply, Exception):
             raise reply
+        if isinstance(confirmed, Exception):  # the server became a replica while WAIT waited
+            raise NotReplicated(f"no replica confirmed the change: {confirmed}")
         if confirmed < self._replicas:
             raise NotReplicated(f"{confirmed} of {self._replicas} replicas confirmed the change")
         return reply

@@ -47,7 +47,7 @@ local function offer_all()
     for _, key in ipairs(a.keys) do
       if not live_of(key) then new = new + 1 end
     end
-    if new > math.max(free, 0) then return 'full:' .. queue.max_depth end
+    if new > math.max(free, 0) then return remember('full:' .. queue.max_depth) end
   end
   local outcomes = {}
   for i, key in ipairs(a.keys) do

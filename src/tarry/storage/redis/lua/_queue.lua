@@ -7,25 +7,34 @@ local time = redis.call('TIME')
 local real = time[1] * 1000000 + time[2]
 local now = a.now or real
 
--- An earlier try of this request may have been executed and its reply lost: by this client (`again`), by the driver
--- of a cluster, or by another process, where the caller has named the request (`keep_for`). A slot has one request in flight,
--- so its last one is enough.
-local kept = (a.again or a.keep_for) and redis.call('GET', q .. ':request:' .. a.slot)
+-- include: lua/_layout
+local fields = redis.call('HMGET', q, 'name', 'counters', 'lease_for', 'max_attempts', 'retry', 'journal', 'paused_at', 'priorities',
+  'max_depth', 'repeated_at')
+
+-- The reply to an earlier try of this request may be lost although the script was executed: for this store (`again` is 2), for the
+-- cluster driver (1), or for another process if the caller named the request (`keep_for`). A slot has one request in flight,
+-- so the queue keeps the last reply of each slot. A first try can also arrive after its repetition, from a connection that the
+-- client gave up: while `repeated_at` is set, every request is compared, and one that is older than the last of its slot is refused.
+local repeated_at = tonumber(fields[10])
+local kept = (a.again or a.keep_for or repeated_at) and redis.call('GET', q .. ':request:' .. a.slot)
 kept = kept and cmsgpack.unpack(kept)
+if kept and not a.keep_for and kept[1] > a.request then return redis.error_reply('ERR a later request was executed') end
 if kept and kept[1] ~= a.request then kept = nil end
 -- A write, so that WAIT on this connection waits for the replicas, too.
 if kept then redis.call('PEXPIRE', q .. ':request:' .. a.slot, math.floor((a.keep_for or 60000000) / 1000)) end
 if kept and not a.nonce then return kept[2] end  -- a poll has a nonce, and reads its leases again
 
--- include: lua/_layout
-local fields = redis.call('HMGET', q, 'name', 'counters', 'lease_for', 'max_attempts', 'retry', 'journal', 'paused_at', 'priorities',
-  'max_depth')
 local version, event, unmarked = struct.unpack(counters, fields[2] or no_counters)
 local queue = {
   name = fields[1], version = version, event = event, unmarked = unmarked, lease_for = fields[3], max_attempts = fields[4],
   retry = fields[5], journal = fields[6], paused_at = fields[7], priorities = fields[8], max_depth = fields[9],
 }
 if not queue.name or (a.queue and queue.name ~= a.queue) then return false end
+if a.again == 2 and real - (repeated_at or 0) > 60000000 then
+  redis.call('HSET', q, 'repeated_at', string.format('%d', real))
+elseif repeated_at and real - repeated_at > 120000000 then
+  redis.call('HDEL', q, 'repeated_at')
+end
 -- include: lua/_writes
 
 -- For the repetition of this request, within a minute, or as long as the caller wants.

@@ -5,6 +5,7 @@ local time = redis.call('TIME')
 local now = a.now or time[1] * 1000000 + time[2]
 local kept = redis.call('GET', r .. ':request:' .. a.slot)
 kept = kept and cmsgpack.unpack(kept)
+if kept and kept[1] > a.request then return redis.error_reply('ERR a later request was executed') end
 if kept and kept[1] == a.request then
   redis.call('PEXPIRE', r .. ':request:' .. a.slot, 60000)
   return kept[2]

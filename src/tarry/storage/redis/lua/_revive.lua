@@ -28,7 +28,10 @@ end
 local function step_of(job)
   local packed = redis.call('HGET', q .. ':steps', job)
   local step = packed and cmsgpack.unpack(packed)
-  if step and step[1] == a.step then return step[2] end
+  if step and step[1] == a.step then
+    redis.call('HSET', q .. ':steps', job, packed)  -- a write, so that WAIT waits for the replicas, too
+    return step[2]
+  end
   if step and step[1] > a.step then return {a.chosen, {}, {}} end
 end
 

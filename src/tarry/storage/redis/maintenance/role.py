@@ -14,6 +14,7 @@ from tarry.storage.redis.operation import Op, RedisRole, duration, instant, micr
 
 _MOST_SWEPT = 1_000
 """Messages of each priority that one script sweeps."""
+_MOST_REMOVED = 50_000
 
 
 class RedisMaintenance(RedisRole, NoDatabase):
@@ -74,12 +75,11 @@ class RedisMaintenance(RedisRole, NoDatabase):
 
     @operation
     def remove_leftovers(self) -> Op[int]:
-        """What a process that was deleting a queue left behind when it ended."""
+        """Complete deletions of queues whose processes have ended."""
         removed = 0
         for id in (yield from self._registry("maintenance/leftovers")):
-            removed += yield from self._by_id(id.decode(), "queues/remove")
-            if not removed:
-                yield from self._registry("maintenance/removed", id=id.decode())
+            if removed < _MOST_REMOVED:
+                removed += yield from self._remove_deleted(id.decode(), _MOST_REMOVED - removed)
         return removed
 
 

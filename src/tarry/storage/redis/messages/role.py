@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, LiteralString, TypeVar
 
-from tarry.core.errors import InvalidPayload
+from tarry.core.errors import InvalidPayload, LockTimeout
 from tarry.core.limits import clip_error
 from tarry.core.messages import batches
 from tarry.core.messages.edits import Edit
@@ -34,6 +34,7 @@ from tarry.core.messages.retry import Retry
 from tarry.core.messages.states import State
 from tarry.storage.redis.messages.steps import MessageScan, Offers, OneAck, OnePoll, whole
 from tarry.storage.redis.operation import (
+    LOOKUPS,
     Op,
     RedisOperation,
     RedisRole,
@@ -188,13 +189,15 @@ class RedisMessages(RedisRole):
         results = ["g"] * len(leases)
         left: builtins.list[int] = [*range(len(leases))]
         tried: set[str] = set()
-        while left:
+        looked_up = 0
+        while left and looked_up < LOOKUPS:
             ids = yield from self._ids(queue)
             former = next((id for id in ids.former if id not in tried), None)
             id = former or ids.id
             if id is None:
                 break
             tried.add(id)
+            settled, unsettled = None, builtins.list[int]()
             for start in range(0, len(left), _MOST_AT_ONCE):
                 part = left[start : start + _MOST_AT_ONCE]
                 settled = yield from self._by_id(
@@ -208,16 +211,18 @@ class RedisMessages(RedisRole):
                     **params,
                 )
                 if settled is None:
+                    unsettled += left[start:]
                     break
                 for index, result in zip(part, settled.decode(), strict=True):
                     results[index] = result
-            else:
-                left = [index for index in left if results[index] == "-"] if former else []
-                continue
-            if former is None:
-                if self._context.ids.pop(queue, None) is None:
-                    break
+                unsettled += [index for index in part if results[index] == "-"]
+            left = unsettled
+            if settled is None and former is None:
+                yield from self._lost_name(queue, id, looked_up)
                 tried.discard(id)
+                looked_up += 1
+        if left and looked_up == LOOKUPS:
+            raise LockTimeout(f"the queue {queue!r} is being renamed or deleted", hint="retry the request")
         return [_SETTLED[result] for result in results]
 
     @operation

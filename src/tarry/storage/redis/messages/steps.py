@@ -12,7 +12,7 @@ import msgspec
 from tarry.core.errors import QueueFull
 from tarry.core.messages.model import CONFLICT_CODES, Draft, Filter, LeaseId, MessagePosition, StoredMessage
 from tarry.core.messages.outcomes import Outcome
-from tarry.storage.redis.operation import Op, RedisRole, duration, instant, micros
+from tarry.storage.redis.operation import Op, RedisRole, Repetition, duration, instant, micros
 from tarry.storage.redis.rows import draft_fields, packed_options, payload_hash, row_of, split_headers
 
 _OUTCOMES = {ord("c"): Outcome.CREATED, ord("u"): Outcome.UPDATED, ord("i"): Outcome.IGNORED}
@@ -23,7 +23,7 @@ _SCANNED_AT_ONCE = 500
 
 _HEAD, _SHORT, _LONG = Struct("<dddBBB16sB"), Struct("<H"), Struct("<I")
 _POLL_HEAD, _ACK_HEAD = Struct("<dddB32sB"), Struct("<ddB32sB")
-_FRESH, _AGAIN, _TYPED = 1, 2, 4
+_FRESH, _TYPED, _AGAIN = 1, 2, 4
 _NO_TIME = -1
 
 
@@ -35,13 +35,13 @@ class OneOffer(msgspec.Struct, frozen=True, gc=False):
     headers: str | None
     now: int | None
 
-    def packed(self, slot: str, request: int, *, again: bool) -> bytes:
+    def packed(self, slot: str, request: int, again: Repetition) -> bytes:
         draft = self.draft
         head = _HEAD.pack(
             request,
             _NO_TIME if self.now is None else self.now,
             duration(draft.after),
-            _FRESH * draft.fresh | _AGAIN * again | _TYPED * (draft.type is not None),
+            _FRESH * draft.fresh | _TYPED * (draft.type is not None) | _AGAIN * again,
             draft.priority,
             CONFLICT_CODES[draft.conflict.rule],
             payload_hash(draft.payload).encode(),
@@ -68,7 +68,7 @@ class OnePoll(msgspec.Struct, frozen=True, gc=False):
     consumer: str | None
     now: int | None
 
-    def packed(self, slot: str, request: int, *, again: bool) -> bytes:
+    def packed(self, slot: str, request: int, again: Repetition) -> bytes:
         name, consumer, own_slot = self.queue.encode(), (self.consumer or "").encode(), slot.encode()
         head = _POLL_HEAD.pack(
             request,
@@ -88,7 +88,7 @@ class OneAck(msgspec.Struct, frozen=True, gc=False):
     lease_id: LeaseId
     now: int | None
 
-    def packed(self, slot: str, request: int, *, again: bool) -> bytes:
+    def packed(self, slot: str, request: int, again: Repetition) -> bytes:
         name, key, own_slot = self.queue.encode(), self.lease_id.key.encode(), slot.encode()
         now = _NO_TIME if self.now is None else self.now
         head = _ACK_HEAD.pack(request, now, again, self.lease_id.token.hex.encode(), len(own_slot))

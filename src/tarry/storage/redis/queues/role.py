@@ -56,9 +56,7 @@ class RedisQueues(RedisRole):
         if id is not None:
             yield from self._registry("queues/unregister", name=name, id=id, deleting=True)
             self._forget(name)
-            while (yield from self._by_id(id, "queues/remove")):
-                pass
-            yield from self._registry("maintenance/removed", id=id)
+            yield from self._remove_deleted(id)
 
     @operation
     def info(self, name: str) -> Op[QueueInfo]:

@@ -2,15 +2,14 @@
 -- tables for it. In every other case nothing was written yet, and `ack.lua` goes on with the same parameters.
 -- A leased message is in one sorted set: among those that are leased, or, once its lease has ended, among those that wait.
 -- include: lua/_layout
-local request, now, flags, token, slot, name, key = struct.unpack('<ddBc32Bc0Bc0Hc0', ARGV[1])
-local is_again = flags > 0
+local request, now, again, token, slot, name, key = struct.unpack('<ddBc32Bc0Bc0Hc0', ARGV[1])
 do
   local q, call = KEYS[1], redis.call
-  local kept = is_again and call('GET', q .. ':request:' .. slot)
-  local fields = call('HMGET', q, 'name', 'counters', 'journal')
+  local kept = again == 1 and call('GET', q .. ':request:' .. slot)
+  local fields = call('HMGET', q, 'name', 'counters', 'journal', 'repeated_at')
   local last, event, unmarked = struct.unpack(counters, fields[2] or no_counters)
-  if fields[1] == name and fields[3] ~= 'off' and not (kept and cmsgpack.unpack(kept)[1] == request)
-    and unmarked < marked_every - 1 then
+  if fields[1] == name and fields[3] ~= 'off' and again < 2 and not fields[4]
+    and not (kept and cmsgpack.unpack(kept)[1] >= request) and unmarked < marked_every - 1 then
     local packed = call('HGET', q .. ':rows', key)
     if packed then
       local version, _, lease_until, _, _, priority, _, due, consumer, _, _, held, _, options = struct.unpack(layout, packed)
@@ -32,7 +31,7 @@ do
   end
 end
 ARGV[1] = cmsgpack.pack({
-  slot = slot, request = request, again = is_again or nil, queue = name, now = now >= 0 and now or nil,
+  slot = slot, request = request, again = again > 0 and again or nil, queue = name, now = now >= 0 and now or nil,
   keys = {key}, tokens = token,
 })
 -- include: messages/lua/ack

@@ -6,14 +6,14 @@
 -- include: lua/_layout
 local request, now, after, flags, priority, rule, hash, slot, due, name, key, options =
   struct.unpack('<dddBBBc16Bc0Bc0Bc0Hc0Ic0', ARGV[1])
-local is_fresh, is_again, has_type = flags % 2 > 0, flags % 4 > 1, flags > 3
+local is_fresh, has_type, again = flags % 2 > 0, flags % 4 > 1, math.floor(flags / 4)
 do
   local q, call, payload = KEYS[1], redis.call, ARGV[2]
-  local kept = is_again and call('GET', q .. ':request:' .. slot)
-  local fields = call('HMGET', q, 'name', 'counters', 'journal', 'priorities', 'max_depth')
+  local kept = again == 1 and call('GET', q .. ':request:' .. slot)
+  local fields = call('HMGET', q, 'name', 'counters', 'journal', 'priorities', 'max_depth', 'repeated_at')
   local version, event, unmarked = struct.unpack(counters, fields[2] or no_counters)
-  if fields[1] == name and fields[3] == 'events' and not fields[5] and not has_type
-    and not (kept and cmsgpack.unpack(kept)[1] == request)
+  if fields[1] == name and fields[3] == 'events' and not fields[5] and not has_type and again < 2 and not fields[6]
+    and not (kept and cmsgpack.unpack(kept)[1] >= request)
     and string.find(fields[4] or '', priority, 1, true)
     and unmarked < marked_every - 1
     and (is_fresh or call('HEXISTS', q .. ':rows', key) == 0)
@@ -38,7 +38,7 @@ do
 end
 local rules = {'replace', 'keep', 'earliest'}
 ARGV[1] = cmsgpack.pack({
-  slot = slot, request = request, again = is_again or nil, queue = name, now = now >= 0 and now or nil,
+  slot = slot, request = request, again = again > 0 and again or nil, queue = name, now = now >= 0 and now or nil,
   keys = {key}, hashes = hash, fresh = is_fresh or nil, drafts = {{
     due_at = due ~= '' and due or nil, after = after, priority = priority, conflict = rules[rule + 1],
     options = options,

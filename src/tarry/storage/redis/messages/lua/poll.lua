@@ -79,5 +79,5 @@ for priority = first, last, step do
     write()
   end
 end
-if #polled > 0 then remember(polled) else write() end
+if #polled > 0 or a.again then remember(polled) else write() end
 return taken()

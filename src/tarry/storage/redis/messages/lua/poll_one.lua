@@ -2,15 +2,15 @@
 -- left, its row, place, event and reply are written here, without tables for them. In every other case nothing was written yet,
 -- and `poll.lua` goes on with the same parameters. `test_single_polls.py` compares what both ways store, byte by byte.
 -- include: lua/_layout
-local request, now, lease_for, flags, nonce, slot, name, consumer = struct.unpack('<dddBc32Bc0Bc0Hc0', ARGV[1])
-local is_again = flags > 0
+local request, now, lease_for, again, nonce, slot, name, consumer = struct.unpack('<dddBc32Bc0Bc0Hc0', ARGV[1])
 do
   local q, call, format = KEYS[1], redis.call, string.format
-  local kept = is_again and call('GET', q .. ':request:' .. slot)
-  local fields = call('HMGET', q, 'name', 'counters', 'journal', 'priorities', 'paused_at', 'lease_for', 'max_attempts')
+  local kept = again == 1 and call('GET', q .. ':request:' .. slot)
+  local fields = call('HMGET', q, 'name', 'counters', 'journal', 'priorities', 'paused_at', 'lease_for', 'max_attempts',
+    'repeated_at')
   local last, event, unmarked = struct.unpack(counters, fields[2] or no_counters)
-  if fields[1] == name and fields[3] ~= 'off' and not (kept and cmsgpack.unpack(kept)[1] == request)
-    and not fields[5] and unmarked < marked_every - 1 then
+  if fields[1] == name and fields[3] ~= 'off' and again < 2 and not fields[8]
+    and not (kept and cmsgpack.unpack(kept)[1] >= request) and not fields[5] and unmarked < marked_every - 1 then
     local time = call('TIME')
     local real = time[1] * 1000000 + time[2]
     local now = now < 0 and real or now
@@ -52,7 +52,7 @@ do
   end
 end
 ARGV[1] = cmsgpack.pack({
-  slot = slot, request = request, again = is_again or nil, queue = name, now = now >= 0 and now or nil, n = 1, nonce = nonce,
+  slot = slot, request = request, again = again > 0 and again or nil, queue = name, now = now >= 0 and now or nil, n = 1, nonce = nonce,
   lease_for = lease_for >= 0 and lease_for or nil, consumer = consumer ~= '' and consumer or nil,
 })
 -- include: messages/lua/poll

@@ -11,5 +11,6 @@ for priority = 0, 9 do
   local head = redis.call('ZRANGE', set, 0, 0, 'WITHSCORES')[2]
   if head then oldest = math.min(oldest, tonumber(head)) end
 end
-local leased = redis.call('ZCARD', q .. ':leased')
-return {delayed, ready, leased, redis.call('ZCARD', q .. ':dead'), now - oldest}
+local expired = redis.call('ZCOUNT', q .. ':leased', '-inf', num(now))  -- of more than a thousand, the rest
+local leased = redis.call('ZCARD', q .. ':leased') - expired
+return {delayed, ready + expired, leased, redis.call('ZCARD', q .. ':dead'), now - oldest}
