@@ -77,7 +77,7 @@ def test_what_is_not_allowed_is_refused_with_what_is(check: Any, value: Any, all
 
 
 def test_a_payload_that_is_too_large_is_rejected_with_its_size_and_a_hint() -> None:
-    with pytest.raises(InvalidPayload, match=r"11 bytes, and 10 are allowed") as caught:
+    with pytest.raises(InvalidPayload, match=r"11 bytes; at most 10 are allowed") as caught:
         limits.check_payload_size(b"x" * 11, 10)
     assert "reference" in str(caught.value.hint)
 

@@ -1,4 +1,4 @@
-"""Limits of input, and the checks of them. Every check raises `InvalidInput` before anything is stored."""
+"""Input limits and their checks. Every check raises `InvalidInput` before anything is stored."""
 
 import re
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ def check_existing_queue_name(name: object) -> str:
 
 def check_key(key: object) -> str:
     if type(key) is str and 0 < len(key) <= KEY_LENGTH and key.isascii() and "\x00" not in key:
-        return key  # in one call: this is done for every message
+        return key  # fast path, for every message
     return check_text(key, "a key", KEY_LENGTH)
 
 
@@ -114,7 +114,7 @@ def _check_limit(limit: object, name: str, most: int) -> int | None:
 def check_payload_size(payload: bytes, limit: int = PAYLOAD_BYTES) -> bytes:
     if len(payload) > limit:
         raise InvalidPayload(
-            f"the payload has {len(payload):,} bytes, and {limit:,} are allowed",
+            f"the payload has {len(payload):,} bytes; at most {limit:,} are allowed",
             hint="keep large data elsewhere and offer a reference to it, or raise payload_limit",
         )
     return payload
@@ -131,7 +131,7 @@ def check_headers(headers: object) -> Mapping[str, str] | None:
         size += len(check_text(name, "a header name", KEY_LENGTH).encode())
         size += len(check_text(value, "a header value", HEADER_BYTES, empty=True).encode())
     if size > HEADER_BYTES:
-        raise InvalidInput(f"the headers have {size:,} bytes, and {HEADER_BYTES:,} are allowed")
+        raise InvalidInput(f"the headers have {size:,} bytes; at most {HEADER_BYTES:,} are allowed")
     return cast("Mapping[str, str]", mapping)
 
 

@@ -6,6 +6,6 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 def elapsed_s() -> float:
-    """Seconds since some moment in the past. Includes the time a machine is suspended, where the system supports it:
-    the database's lease expires meanwhile."""
+    """Seconds since an arbitrary start. Includes suspended time where the system supports it, because the database's
+    leases expire during it."""
     return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)

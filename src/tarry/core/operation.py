@@ -1,7 +1,7 @@
-"""Calls of a store as values.
+"""Store calls as values.
 
-A method of a role (`store.messages.offer(…)`) does nothing but describe a call; `store.run` executes it. So the roles exist
-once for code that blocks and code that awaits."""
+A role method (`store.messages.offer(…)`) only describes a call; `store.run` executes it. So each role exists once for
+blocking and async code."""
 
 from typing import Any, Generic, TypeVar
 
@@ -9,7 +9,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Operation(Generic[R_co]):
-    """A call of a store that was not executed yet. Run it once, on the store whose role made it."""
+    """A store call that has not been executed. Run it once, on the store whose role created it."""
 
     __slots__ = ()
 

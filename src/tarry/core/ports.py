@@ -1,4 +1,4 @@
-"""The interface of a store: its roles, and how their operations are run. `tests/contracts` checks it."""
+"""The interface of a store: its roles, and how their operations run. `tests/contracts` checks it."""
 
 import builtins
 from collections.abc import Callable, Mapping, Sequence
@@ -66,14 +66,14 @@ class MessagesRole(Protocol):
     def poll(
         self, queue: str, n: int, decode: Decode[P], options: PollOptions = DEFAULT_POLL
     ) -> Operation[builtins.list[Lease[P]]]:
-        """Lease at most `n` messages, by priority, due time and version. Undecodable messages are buried on the way."""
+        """Lease at most `n` messages, by priority, due time and version. Undecodable messages are buried."""
         ...
 
     def ack(self, queue: str, lease_ids: Sequence[LeaseId]) -> Operation[builtins.list[Settled]]: ...
     def nack(
         self, queue: str, failures: Sequence[Failure], *, retry: Retry | None = None
     ) -> Operation[builtins.list[Settled]]:
-        """`retry` overrides the queue's policy and number of attempts, but not a message's own."""
+        """`retry` overrides the queue's policy and attempt limit, but not the message's."""
         ...
 
     def touch(
@@ -87,7 +87,7 @@ class MessagesRole(Protocol):
         due_at: datetime | None = None,
         after: timedelta | None = None,
     ) -> Operation[builtins.list[Settled]]:
-        """Ready at once; or due at an instant, or after a while by the store's clock (not both)."""
+        """Ready immediately; or due at an instant, or after a delay by the store's clock (not both)."""
         ...
 
     def bury(
@@ -102,8 +102,8 @@ class MessagesRole(Protocol):
     def edit(
         self, queue: str, key: str, edit: Edit, *, version: int | None = None, force: bool = False
     ) -> Operation[Edited]:
-        """Store a new version with the same number of attempts. A lease on the old version is void; one that has not expired
-        must be forced, and then its attempt does not count, as with a release. `version`: only if it is still this one."""
+        """Store a new version with the same number of attempts, which voids a lease on the old one. If that lease is still
+        valid, the edit must be forced, and its attempt does not count, as after a release. `version`: only if unchanged."""
         ...
 
     def drop(
@@ -134,7 +134,7 @@ class QueuesRole(Protocol):
     def pause(self, name: str, *, reason: str | None = None) -> Operation[QueueInfo]: ...
     def resume(self, name: str) -> Operation[QueueInfo]: ...
     def now(self) -> Operation[datetime]:
-        """The time of the store's clock."""
+        """The current time by the store's clock."""
         ...
 
 
@@ -142,13 +142,13 @@ class WakeupRole(Protocol):
     @property
     def wait_queue(self) -> WaitQueue: ...
     def announce(self, queue: str, *, sleep_for: timedelta, type: str | None = None) -> Operation[WaitHint]:
-        """Register a consumer that is about to sleep for at most `sleep_for`. The hint has the time until a message
-        is due, and for how long the wait queue is notified of earlier ones."""
+        """Register a consumer that is about to sleep for at most `sleep_for`. The hint contains the time until a message
+        is due, and how long the wait queue is notified of earlier messages."""
         ...
 
 
 class DeadLettersRole(Protocol):
-    """Dead letters, and redrive jobs, which any process may advance step by step.
+    """Dead letters and redrive jobs; any process may advance a job step by step.
 
     With `leadership`, an operation has an effect only while that leadership is valid."""
 
@@ -166,21 +166,21 @@ class DeadLettersRole(Protocol):
     def redrive_job(self, job: int) -> Operation[RedriveJob | None]: ...
     def redrive_jobs(self, queue: str | None = None, *, limit: int = 100) -> Operation[builtins.list[RedriveJob]]: ...
     def turn_redrive(self, job: int, state: RedriveState, *, reason: str | None = None) -> Operation[RedriveJob]:
-        """Pause, resume or cancel a job that has not ended."""
+        """Pause, resume or cancel an unfinished job."""
         ...
 
     def advance_redrive(
         self, job: int | None = None, *, leadership: Leadership | None = None
     ) -> Operation[RedriveJob | None]:
-        """Make one step of this job, or of the one that has waited longest. None: no step is due."""
+        """Run one step of this job, or of the job that has waited longest. None: no step is due."""
         ...
 
     def next_redrive_in(self) -> Operation[timedelta | None]:
-        """How long until a running job has a step due; None: no job runs."""
+        """Time until the next step of a running job; None: no job is running."""
         ...
 
     def label(self, *, limit: int = 1000, leadership: Leadership | None = None) -> Operation[int]:
-        """Give fingerprints to dead letters that have none; returns how many got one."""
+        """Add fingerprints to dead letters without one; returns how many."""
         ...
 
 
@@ -194,13 +194,13 @@ class CronRole(Protocol):
         ...
 
     def next_wake_in(self, owned: Sequence[str]) -> Operation[timedelta | None]:
-        """How long until a schedule needs a scheduler; negative if one is overdue, None if none ever will."""
+        """Time until a schedule needs a scheduler; negative if one is overdue, None if none ever will."""
         ...
 
     def apply_changes(self, changes: Sequence[ScheduleChange], *, together: bool = True) -> Operation[list[bool]]:
-        """Apply changes, each of another schedule, in one transaction. False: the schedule has changed since it was read,
-        and this change was not applied; `together`, none was. Not `together`, a change that only moves a schedule does not
-        wait for a transaction that has locked it, and is False, too."""
+        """Apply changes, each to a different schedule, in one transaction. False: the schedule has changed since it was read,
+        so this change was not applied, or none with `together`. Without `together`, a change that only moves a schedule does
+        not wait for a lock on it, and is False as well."""
         ...
 
     def ticks(
@@ -210,7 +210,7 @@ class CronRole(Protocol):
         ...
 
     def waiting_ticks(self, name: str) -> Operation[list[TickRecord]]:
-        """Ticks whose messages were not delivered yet, of any configuration."""
+        """Ticks of any configuration whose messages are undelivered."""
         ...
 
     def forget_ticks(self, before: datetime) -> Operation[int]:
@@ -222,7 +222,7 @@ class CronRole(Protocol):
 
 class JournalRole(Protocol):
     def timeline(self, queue: str, key: str, *, limit: int = 1000, before: int | None = None) -> Operation[list[Event]]:
-        """The last `limit` events of a key, oldest first; `before`: of those before the event of this id."""
+        """The last `limit` events of a key, oldest first; `before`: only events before this id."""
         ...
 
     def tail(
@@ -230,8 +230,8 @@ class JournalRole(Protocol):
     ) -> Operation[EventPage]:
         """Events committed after a position, without payloads; None: no events, only the current position.
 
-        `until`: an upper bound, a position that a complete page ended with. A position with more than `most` events
-        after it is too far back."""
+        `until`: an upper bound, the position of a complete page. A position with more than `most` events after it is
+        rejected as too far back."""
         ...
 
 
@@ -239,7 +239,7 @@ class SecurityRole(Protocol):
     """API keys, the audit log, and stored responses of idempotency keys."""
 
     def add_key(self, key: ApiKey, *, expires_for: timedelta | None) -> Operation[ApiKey]:
-        """It expires after `expires_for`, and at `key.expires_at` at the latest."""
+        """Store a key that expires after `expires_for`, at the latest at `key.expires_at`."""
         ...
 
     def keys(self, ids: Sequence[str] | None = None) -> Operation[list[ApiKey]]: ...
@@ -249,21 +249,21 @@ class SecurityRole(Protocol):
         ...
 
     def audited(self, id: int, status: int, *, detail: Mapping[str, Any] | None = None) -> Operation[None]:
-        """Record how an action ended; `detail` is added to that of the row."""
+        """Record the result of an action; `detail` is added to the row's."""
         ...
 
     def audits(
         self, *, limit: int = 100, before: int | None = None, actor: str | None = None, action: str | None = None
     ) -> Operation[list[Audited]]:
-        """Newest first; `before`: only rows before the one with this id. `actor` and `action` are parts of the text, in any
-        case, and are looked for in the `AUDITS_SEARCHED` rows before."""
+        """Newest first; `before`: only rows before this id. `actor` and `action` match substrings, ignoring case, in the
+        preceding `AUDITS_SEARCHED` rows."""
         ...
 
     def offer_idempotent(
         self, queue: str, draft: Draft, request: IdempotencyKey, show: Callable[[Outcome], StoredResponse]
     ) -> Operation[StoredResponse | None]:
-        """Offer, and store the response that `show` makes of the outcome; or return the response stored before. None: the
-        key was used for another request."""
+        """Offer and store the response that `show` returns for the outcome, or return the stored response. None: the key was
+        used for another request."""
         ...
 
     def forget_responses(
@@ -274,11 +274,11 @@ class SecurityRole(Protocol):
 
 
 class MaintenanceRole(Protocol):
-    """For the elected process that maintains the store. With `leadership`, an operation has an effect only while that
-    leadership is valid."""
+    """Maintenance by the elected process. With `leadership`, an operation has an effect only while that leadership is
+    valid."""
 
     def acquire(self, name: str, holder: str, lead_for: timedelta) -> Operation[Leadership | None]:
-        """Become the leader; None: another process is."""
+        """Become the leader; None: another process leads."""
         ...
 
     def renew(self, held: Leadership, lead_for: timedelta) -> Operation[Leadership | None]:
@@ -288,31 +288,30 @@ class MaintenanceRole(Protocol):
     def resign(self, held: Leadership) -> Operation[bool]: ...
     def leader(self, name: str) -> Operation[Leadership | None]: ...
     def leaders(self) -> Operation[list[Leadership]]:
-        """Of every name, also if the lease has expired."""
+        """The last leader of every name, even if its lease has expired."""
         ...
 
     def needing_sweep(self, queues: Sequence[str]) -> Operation[list[str]]:
-        """Those of the queues where a sweep may find something; perhaps more."""
+        """The queues that may need a sweep; may include others."""
         ...
 
     def sweep(
         self, queue: str, *, after: SweepCursor | None = None, limit: int = 1000, leadership: Leadership | None = None
     ) -> Operation[Swept]:
-        """Record expired leases, and bury messages without attempts left; one step along the queue."""
+        """Record expired leases and bury messages without attempts left, for one step through the queue."""
         ...
 
     def remove_leftovers(self) -> Operation[int]:
-        """Remove a batch of messages of queues that were deleted by force; the number of them, 0 at the end."""
+        """Remove a batch of messages of force-deleted queues; returns how many, 0 when none is left."""
         ...
 
     def make_partitions(self, days: int, *, leadership: Leadership | None = None) -> Operation[Partitions]:
-        """Create the journal's partitions of today and the next days, if this role of the database may."""
+        """Create the journal partitions of today and the next days, if the database role has the permission."""
         ...
 
     def prune_journal(self, *, archived: bool = False, limit: int = 10) -> Operation[list[PrunedDay]]:
-        """Drop days of the journal that are older than the longest retention of all queues, the oldest `limit` of them.
-        None before the rollups have its events. If a lake exists, nothing; or, with `archived`, the days that every lake
-        has in full."""
+        """Drop the oldest `limit` journal days that are beyond the longest retention of all queues and whose events are in
+        the rollups. If a lake exists, drop nothing; or, with `archived`, the days that every lake has completely."""
         ...
 
     def vacuum_problems(self) -> Operation[list[VacuumProblem]]: ...
@@ -322,20 +321,20 @@ class MaintenanceRole(Protocol):
 
 
 class Connections(NamedTuple):
-    """The connections of a store to its database, at this moment."""
+    """The current database connections of a store."""
 
     open: int
     idle: int
     most: int
     waiting: int
-    """Requests that wait for a connection."""
+    """Requests waiting for a connection."""
 
 
 NO_CONNECTIONS = Connections(0, 0, 0, 0)
 
 
 class Roles(Protocol):
-    """The roles of a store, the same for code that blocks and code that awaits."""
+    """The roles of a store, for blocking and async code alike."""
 
     @property
     def messages(self) -> MessagesRole: ...
@@ -368,14 +367,13 @@ class AsyncStore(Roles, Protocol):
     def settings(self) -> StoreSettings: ...
 
     async def run(self, operation: Operation[R], conn: Any = None) -> R:
-        """`conn`: the caller's own connection. The operation then becomes part of the caller's transaction, is not retried,
-        and lasts only if the caller commits."""
+        """`conn`: the caller's connection. The operation is then part of the caller's transaction, is not retried, and takes
+        effect when the caller commits."""
         ...
 
     async def run_idempotent(self, request: IdempotencyKey, do: AsyncIdempotentCall) -> StoredResponse | None:
-        """Return what `do` returns, or what it returned before. What it does with the connection it is given is stored
-        together with its response, or not at all; it must not wait for another connection. None: the key was used for
-        another request."""
+        """Return the response of `do`, or its stored response. The changes that `do` makes with its connection are committed
+        together with its response; it must not wait for another connection. None: the key was used for another request."""
         ...
 
     async def connections(self) -> Connections: ...

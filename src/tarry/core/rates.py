@@ -46,7 +46,7 @@ class Pace:
         return self._n - len(self._starts)
 
     def wait_s(self, now_s: float) -> float:
-        """Seconds until one more may start; zero if at once."""
+        """Seconds until the next may start; zero if immediately."""
         return 0.0 if self.free(now_s) > 0 else self._starts[0] + self._per_s - now_s
 
     def start(self, now_s: float) -> None:

@@ -13,7 +13,7 @@ from tarry.core.messages.retry import Retry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSettings:
-    """Settings of one queue. A message, a poll or a handler may have its own: see docs/reference/settings-and-limits.md."""
+    """Settings of one queue. Messages, polls and handlers may override some: see docs/reference/settings-and-limits.md."""
 
     lease_for: timedelta = timedelta(seconds=30)
     max_attempts: int | None = None
@@ -25,10 +25,10 @@ class QueueSettings:
     target_lag_for: timedelta = timedelta(seconds=60)
     """How late a delivery may be before the queue counts as slow."""
     max_depth: int | None = None
-    """Live messages from which on offers of new keys are refused (`QueueFull`). None: no limit."""
+    """Number of live messages at which offers of new keys are rejected (`QueueFull`). None: no limit."""
     description: str | None = None
     handler_max_attempts: int | None = None
-    """Recorded by workers, for people: the limit of their handlers, which precedes `max_attempts`."""
+    """The limit of the handlers, which overrides `max_attempts`; recorded by workers for display."""
 
     def __post_init__(self) -> None:
         limits.check_lease_for(self.lease_for)
@@ -60,7 +60,7 @@ class QueueInfo:
     settings: QueueSettings
     created_at: datetime
     updated_at: datetime
-    """When its settings, its name or its pause changed last."""
+    """Last change of settings, name or pause."""
     paused_at: datetime | None = None
     paused_reason: str | None = None
 
@@ -93,7 +93,7 @@ class RetrySettings:
         return min(self.cap_for, self.initial_for * 2 ** min(max(failures - 1, 0), 30))
 
     def is_over(self, failures: int, spent_s: float) -> bool:
-        """Whether no try follows this many failures; `spent_s`: until the next one would begin."""
+        """Whether to stop after this many failures; `spent_s`: time until the next try would begin."""
         return failures > self.retries or spent_s > self.total_for.total_seconds()
 
 
@@ -105,9 +105,9 @@ class StoreSettings:
     connection_retry: RetrySettings = field(default_factory=RetrySettings)
     payload_limit: int = limits.PAYLOAD_BYTES
     scan_every: timedelta = timedelta(milliseconds=500)
-    """How often a waiting poll checks for messages while notifications are not proven to arrive."""
+    """Interval at which a waiting poll checks for messages while notifications are not proven to arrive."""
     listening_scan_every: timedelta = timedelta(seconds=60)
-    """How often it checks while notifications are proven to arrive."""
+    """The same interval while notifications are proven to arrive."""
     listen_dsn: str | None = field(default=None, repr=False)
     """Another DSN for LISTEN: bypasses a pooler that does not forward notifications."""
     connect_for: timedelta = timedelta(seconds=10)
@@ -138,18 +138,18 @@ class SweeperSettings:
     every: timedelta = timedelta(seconds=10)
     """How often the queues are swept; less often while another process leads."""
     lead_for: timedelta = timedelta(seconds=30)
-    """The lease of the leader: how long the others wait for one that has died."""
+    """The leader's lease: how long the others wait after a leader has crashed."""
     maintain_every: timedelta = timedelta(minutes=1)
-    """How often partitions, retention of the journal, fingerprints and the health of vacuum are checked."""
+    """How often partitions, journal retention, fingerprints and vacuum are checked."""
     batch: int = 1_000
-    """Rows that one statement scans, for each priority."""
+    """Maximum number of rows that one statement scans per priority."""
     most_steps: int = 50
     """Maximum number of statements for one queue in one round; the next round continues."""
     work_for: timedelta = timedelta(seconds=5)
-    """How long one round works on redrive jobs, bulk jobs or rollups, each, before it sweeps the queues again."""
+    """Time limit per round for each of redrive jobs, bulk jobs and rollups."""
     partition_days: int = 7
     responses_for: timedelta = timedelta(hours=24)
-    """How long the response to a request with an Idempotency-Key is stored, for repeated requests."""
+    """How long responses to requests with an Idempotency-Key are stored."""
 
     def __post_init__(self) -> None:
         limits.check_positive(self, *(field.name for field in fields(self)))

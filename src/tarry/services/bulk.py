@@ -1,7 +1,7 @@
-"""Actions on many messages: a stored job that goes through all matches page by page, and can be watched and cancelled.
+"""Bulk jobs: stored jobs that change all matching messages page by page, and can be watched and cancelled.
 
-Every step takes the messages that match at that moment, and changes only the version that it has found. So a step that is
-repeated, because its process ended before it was stored, changes nothing twice; and a job that ends early has done a part.
+Every step searches again and changes only the versions it has read. So repeating a step, after a crash before it was stored,
+changes nothing twice. A job that stops early has changed some of the messages.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from tarry.services.search import Start, find
 
 PAGE = 200
 MOST = 100_000
-"""Messages that one job changes."""
+"""Maximum number of messages per job."""
 RUNNING = 4
 _DUE = Edit(named=frozenset({"due_at"}), after=timedelta(0))
 _log = logging.getLogger("tarry")
 
 
 class SeenMessage(NamedTuple):
-    """A message as it was seen."""
+    """The version of a message that a page showed."""
 
     queue: str
     key: str
@@ -35,7 +35,7 @@ class SeenMessage(NamedTuple):
 
 
 async def apply(store: AsyncStore, verb: Verb, seen: SeenMessage, *, error: str | None = None) -> bool:
-    """Whether the message was changed: not if it has changed since it was seen, or is leased."""
+    """False: the message has changed since then, or is leased."""
     queue, key, version = seen
     match verb:
         case Verb.DELIVER:
@@ -48,7 +48,7 @@ async def apply(store: AsyncStore, verb: Verb, seen: SeenMessage, *, error: str 
 
 
 async def advance(store: AsyncStore, job: BulkJob) -> BulkJob | None:
-    """One step: a page of matches. None: another process has done this step."""
+    """Apply one page of matches. None: another process has done this step."""
     try:
         progress = await _change_page(store, job)
     except TarryError as failure:
@@ -61,10 +61,10 @@ async def _change_page(store: AsyncStore, job: BulkJob) -> BulkProgress:
     hits = await find(store, job.search, job.queues, limit=PAGE, start=Start(live=job.after))
     changed = 0
     for hit in hits.rows:
-        # A ready message needs no delivery, and would be due later than before: the job would meet it again.
-        takes = hit.state is State.DELAYED if job.verb is Verb.DELIVER else hit.state in LIVE
+        # A ready message is due already. A new due time would move it behind this page, and the job would find it again.
+        is_applicable = hit.state is State.DELAYED if job.verb is Verb.DELIVER else hit.state in LIVE
         seen = SeenMessage(hit.queue, hit.key, hit.version)
-        changed += takes and await apply(store, job.verb, seen, error=job.error)
+        changed += is_applicable and await apply(store, job.verb, seen, error=job.error)
     counts, after = (changed, len(hits.rows) - changed), hits.next_live
     if after is None:
         return BulkProgress(*counts, after, BulkState.DONE)
@@ -75,7 +75,7 @@ async def _change_page(store: AsyncStore, job: BulkJob) -> BulkProgress:
 
 
 class BulkJobs:
-    """Starts jobs, and runs those that this process has started. If it ends, a sweeper continues them."""
+    """Starts bulk jobs and runs them in this process. If the process stops, a sweeper continues them."""
 
     def __init__(self, store: AsyncStore) -> None:
         self._store = store

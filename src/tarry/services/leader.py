@@ -14,8 +14,7 @@ from tarry.core.ports import AsyncStore
 
 
 class Leader:
-    """A candidate for one leadership. Call `leadership` before every piece of work: it queries the database only when
-    necessary."""
+    """A candidate in one election. Call `leadership` before every step: it queries the database only when necessary."""
 
     def __init__(
         self,
@@ -55,7 +54,7 @@ class Leader:
         return self._held
 
     async def resign(self) -> None:
-        """End the leadership at once, so that another candidate need not wait until the lease expires."""
+        """Give up the leadership now, so that another candidate need not wait for the lease to expire."""
         held, self._held = self._held, None
         if held is not None:
             await self._store.run(self._store.maintenance.resign(held))

@@ -1,4 +1,4 @@
-"""The loop around every `run_once()` of the services, alone or beside a program: in its own thread, or as a task."""
+"""The loop that calls `run_once()` of a service, in a task or in its own thread."""
 
 import asyncio
 import contextlib
@@ -22,8 +22,8 @@ def pause_s(failures: int) -> float:
 
 
 async def ended(task: asyncio.Task[None]) -> None:
-    """Wait briefly for a task that is stopping, then cancel it and wait again: if the database is unavailable, it would
-    retry for as long as its settings allow."""
+    """Wait briefly for a stopping task, then cancel it and wait again: while the database is unavailable, it would retry
+    for as long as its settings allow."""
     for within_s in _END_WITHIN_S:
         await asyncio.wait({task}, timeout=within_s)
         if task.done():
@@ -32,7 +32,7 @@ async def ended(task: asyncio.Task[None]) -> None:
 
 
 class Loop:
-    """Runs `run_once` until it is stopped; exceptions of `run_once` do not end it.
+    """Calls `run_once` until it is stopped, whatever `run_once` raises.
 
     `run_once` may return the seconds until the next run; None means `every`. `wake` triggers an earlier run."""
 

@@ -1,4 +1,4 @@
-"""All queues at once, as a dashboard shows them: read from rollups and capped counts, in a fixed number of statements."""
+"""The overview of all queues for the dashboard, from rollups and capped counts, in a fixed number of statements."""
 
 import logging
 import time
@@ -28,17 +28,17 @@ MINUTE = timedelta(minutes=1)
 SPARK_FOR = timedelta(minutes=30)
 _FRESH_S = 1.0
 _CATCH_UP_S = 0.1
-"""How long a page waits for rollups that are far behind."""
+"""Maximum time a page waits for lagging rollups."""
 COUNTED = 2_000
-"""Messages of a state that are counted, which all queues share."""
+"""Maximum count of messages per state, divided among all queues."""
 _LEAST_COUNTED = 100
-"""Of each queue."""
+"""Minimum of that limit per queue."""
 _log = logging.getLogger("tarry")
 OfQueue = TypeVar("OfQueue", QueueSlice, TimeBucket, ConsumerSlice)
 
 
 class RollUps:
-    """Keeps the rollups current while pages are read: at most one roll-up a second, which concurrent pages share."""
+    """Updates the rollups while pages are read, at most once a second for all concurrent pages."""
 
     def __init__(self, store: AsyncStore) -> None:
         self._store = store
@@ -50,31 +50,31 @@ class RollUps:
             while not (await self._store.run(self._store.rollups.roll_up())).complete and time.monotonic() < until:
                 pass
         except TarryError as error:
-            # A standby, or a role that may only read: pages show the rollups that a sweeper has made.
+            # A standby or a read-only role: pages show the rollups of the sweeper.
             _log.info("the rollups were not updated: %s", error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeSeries:
-    """The sums over some queues per point in time."""
+    """Sums over several queues per point in time."""
 
     starts: Sequence[datetime]
     slices: Sequence[QueueSlice]
     lags: Sequence[Lag]
     buckets: Sequence[TimeBucket]
-    """The histograms of which the lags are made."""
+    """The histograms behind `lags`."""
     live: Sequence[int | None]
     """Live messages at the end of each point; None if the total is not known."""
     dead: Sequence[int | None]
     states: Mapping[str, Sequence[int | None]]
-    """The live ones by state, as sampled; None: not known. Empty: most points have no sample."""
+    """Sampled live messages by state; None: unknown. Empty if most points have no sample."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRow:
     health: QueueHealth
     spark: Sequence[int]
-    """Acks per minute, up to the last whole one."""
+    """Acks per minute, up to the last full minute."""
 
     @property
     def name(self) -> str:
@@ -84,7 +84,7 @@ class QueueRow:
 async def queue_rows(
     store: AsyncStore, now: datetime, sees: Callable[[str], bool], *, queue: str | None = None
 ) -> list[QueueRow]:
-    """The visible queues by name, each with its state, its last half hour and what is wrong with it."""
+    """The visible queues by name, with their state, the last half hour and the problems found."""
     minute = _floor(now, MINUTE)
     since, until = minute - SPARK_FOR + MINUTE, minute + MINUTE
     lately = now - JUDGED_FOR
@@ -120,8 +120,8 @@ async def time_series(
     *,
     until: datetime | None = None,
 ) -> TimeSeries:
-    """The sums over the queues of `rows` at each of `starts`. `names`: over these, if there are more queues than rows.
-    `until`: now, if the last point ended before: depths are counted back from those of `rows`."""
+    """Sums over the queues of `rows` at each of `starts`, or over `names` if there are more queues than rows. `until`: the
+    current time, if the last point lies in the past: depths are computed backwards from the current ones in `rows`."""
     names = [row.name for row in rows] if names is None else names
     end = starts[-1] + width
     window = RollupWindow(width, starts[0], end)
@@ -152,7 +152,7 @@ async def time_series(
 def _states(
     depths: Sequence[DepthSlice], starts: Sequence[datetime], live: Sequence[int | None], present: Sequence[Standing]
 ) -> dict[str, list[int | None]]:
-    """`present`: the queues, if the last point is not over yet. Where nothing was live, no sample is needed."""
+    """`present`: the queues, if the last point includes the current time. Points without live messages need no sample."""
     sampled = {row.start_at: row for row in depths}
     known = sum(at in sampled or total == 0 for at, total in zip(starts, live, strict=True))
     if not sampled or 2 * known < len(starts):
@@ -171,7 +171,7 @@ def _states(
 
 
 def percentiles(buckets: Sequence[TimeBucket], starts: Sequence[datetime]) -> list[Lag]:
-    """Those of each point in time."""
+    """Percentiles at each point in time."""
     by_start: dict[datetime, list[TimeBucket]] = defaultdict(list)
     for bucket in buckets:
         by_start[bucket.start_at].append(bucket)
@@ -179,7 +179,7 @@ def percentiles(buckets: Sequence[TimeBucket], starts: Sequence[datetime]) -> li
 
 
 def _backwards(totals: Sequence[int | None], deltas: Sequence[int]) -> list[int | None]:
-    """The value at the end of each point, from the values now; None where those of all queues are not known."""
+    """The value at the end of each point, from the current totals; None if no queue's total is known."""
     known = [total for total in totals if total is not None]
     if not known:
         return [None for _ in deltas]

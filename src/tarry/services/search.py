@@ -1,4 +1,4 @@
-"""Finding messages by a query: live ones, dead letters and finished ones, each page within a bounded scan."""
+"""Search for live messages, dead letters and finished messages, each page with a bounded scan."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from tarry.core.search.hits import Hit
 from tarry.core.search.query import Search
 
 READ = 500
-"""Messages whose payloads, or dead letters, that one page reads."""
+"""Maximum number of payloads or dead letters that one page reads."""
 EVENTS = 1_000
-"""Events that one page of finished messages reads, of up to 50,000 that are scanned."""
+"""Maximum number of events that one page of finished messages reads, out of up to 50,000 scanned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,17 +24,17 @@ class Hits:
     rows: Sequence[Hit]
     scanned: int
     matching: Counted | None = None
-    """None: they were not counted."""
+    """None: not counted."""
     next_live: MessagePosition | None = None
     next_dead: DeadPosition | None = None
     next_done: str | None = None
     complete: bool = False
-    """Everything that there is was looked through."""
+    """Nothing is left to scan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """Where a page begins; each kind of message has its own order."""
+    """Start of a page; live and finished messages have different orders."""
 
     live: MessagePosition | None = None
     done: str | None = None
@@ -44,7 +44,7 @@ FIRST = Start()
 
 
 async def find(store: AsyncStore, search: Search, queues: Sequence[str], *, limit: int, start: Start = FIRST) -> Hits:
-    """`queues`: those that may be seen; the query may name one of them."""
+    """`queues`: the visible ones, of which the query may name one."""
     named = [name for name in queues if search.queue in (None, name)]
     if search.state is State.DEAD:
         return await _dead(store, search, named, limit, start.live)
@@ -123,6 +123,6 @@ async def _done(store: AsyncStore, search: Search, queues: Sequence[str], limit:
 
 
 def _is_done(search: Search, event: Event, queues: Sequence[str]) -> bool:
-    """Events have no type, no trace and no time of creation, so those terms match nothing."""
+    """Events have no type, trace or creation time, so these terms match nothing."""
     is_ack = event.kind is EventKind.ACKED and event.queue in queues and event.key is not None
     return is_ack and search.admits(Hit.of_done(event))

@@ -1,4 +1,4 @@
-"""The result of a call that many requests need: the call is made once, however many they are."""
+"""One call whose result concurrent requests share."""
 
 import asyncio
 import math
@@ -10,12 +10,12 @@ R = TypeVar("R")
 
 
 class SharedResult(Generic[R]):
-    """Concurrent requests share one call, in a task that survives theirs. An error is raised to each, and is not kept."""
+    """Runs the call in its own task, which outlives the requests. All waiting requests get its error, which is not cached."""
 
     def __init__(self, call: Callable[[], Awaitable[R]], keep_s: float = math.inf) -> None:
         self.keep_s = keep_s
         self.until_s = 0.0
-        """When the result is outdated, by the monotonic clock. It is as old as the start of its call."""
+        """When the result expires, by the monotonic clock, counted from the start of its call."""
         self._call = call
         self._task: asyncio.Task[R] | None = None
 
@@ -23,11 +23,11 @@ class SharedResult(Generic[R]):
         if self._task is None or (self._task.done() and time.monotonic() >= self.until_s):
             self._task = asyncio.create_task(self._run(), name="tarry-shared-result")
             self._task.add_done_callback(retrieve_error)
-        # `shield` makes a future and a callback, which most requests of a broker do not need.
+        # `shield` creates a future and a callback, which most broker requests do not need.
         return self._task.result() if self._task.done() else await asyncio.shield(self._task)
 
     def forget(self) -> None:
-        """Call again for the next request. A result that is on its way is for the requests that wait for it."""
+        """Call again for the next request. Requests that are waiting still get the pending result."""
         self._task, self.until_s = None, 0.0
 
     async def _run(self) -> R:
@@ -39,5 +39,5 @@ class SharedResult(Generic[R]):
 
 
 def retrieve_error(task: asyncio.Future[Any]) -> None:
-    """Mark the error of a task as retrieved: all requests that waited for it may be gone, and asyncio would log it."""
+    """Mark a task's error as retrieved: if all waiting requests were cancelled, asyncio would log it."""
     _ = task.cancelled() or task.exception()

@@ -1,8 +1,8 @@
-"""Maintenance of queues that are not polled. Delivery does not depend on it; visibility of the actual state does.
+"""Maintenance of queues that are not polled. Delivery does not depend on it; the reported state does.
 
-It records expired leases in the journal, buries messages without attempts left, advances redrive jobs, continues bulk
-jobs whose process has ended, creates partitions of the journal in advance, drops those that no queue retains, and reports
-what blocks vacuum. Any number of sweepers may run; the elected one works."""
+The sweeper records expired leases in the journal, buries messages without attempts left, advances redrive jobs, continues
+bulk jobs whose process has stopped, creates journal partitions in advance, drops those that no queue retains, and reports
+what blocks vacuum. Any number of sweepers may run; only the elected one works."""
 
 import asyncio
 import logging
@@ -28,8 +28,7 @@ NAME = "sweeper"
 RESIGN_WITHIN_S = 1.0
 PARTITION_STEPS = 3
 _RAREST_S = 60.0
-"""Longest interval for a queue without expiries, which is checked progressively less often: many quiet queues cost
-little."""
+"""Longest interval between checks of a queue without expiries. Intervals double up to it: many quiet queues cost little."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,18 +42,18 @@ class SweepReport:
     buried: int = 0
     labelled: int = 0
     removed: int = 0
-    """Messages of queues that were deleted by force, whose deleter ended before it removed them."""
+    """Messages of force-deleted queues whose deletion was interrupted."""
     forgotten: int = 0
-    """Stored responses of idempotency keys that are past their retention."""
+    """Idempotency responses past their retention."""
     rolled_up: int = 0
-    """Events that were added to the rollups."""
+    """Events added to the rollups."""
     pruned: list[PrunedDay] = field(default_factory=list[PrunedDay])
-    """Days of the journal that were dropped, or could not be."""
+    """Journal days that were dropped, or could not be."""
     redriven: int = 0
     changed: int = 0
-    """Messages that a bulk job has changed."""
+    """Messages changed by bulk jobs."""
     has_jobs: bool = False
-    """A redrive job is running, or waiting for its next step."""
+    """A redrive job is unfinished."""
     is_blocked: bool = False
     """A redrive job had to wait for another open transaction."""
     partitions: Partitions | None = None
@@ -94,16 +93,16 @@ class Sweeper:
         self._loop = Loop(NAME, self._round, every=settings.every)
         self._task: asyncio.Task[None] | None = None
         self._cursors: dict[str, SweepCursor] = {}
-        """Long queues, which the next round continues."""
+        """Positions in long queues, where the next round continues."""
         self._rests: dict[str, tuple[float, float]] = {}
-        """Queues without expiries: when each is due again, and its current interval."""
+        """Queues without expiries: time of the next check, and the current interval."""
         self._maintain_at: float | None = None
         self._vacuum_problems: frozenset[str] = frozenset()
         self._bulk_job: BulkJob | None = None
-        """Taken over from a process that has ended."""
+        """Taken over from a stopped process."""
 
     async def run_once(self) -> SweepReport:
-        """One round through all queues; nothing while another process leads; stops as soon as another one does."""
+        """Run one round through all queues, unless and until another process leads."""
         self._rests.clear()
         return await self._work()
 
@@ -114,7 +113,7 @@ class Sweeper:
             report.leading, report.fence = True, leadership.fence
             is_due = self._maintain_at is None or self._timer() >= self._maintain_at
             if is_due:
-                # First, because whatever else a round does writes events, which need a partition of the journal.
+                # First, because everything else in a round writes events, which need a journal partition.
                 await self._make_partitions(report, leadership)
             await self._sweep_queues(report)
             if is_due:
@@ -136,10 +135,7 @@ class Sweeper:
             # Also if this task is cancelled. If the database is unavailable, the lease expires.
             resigning = asyncio.create_task(self.resign(), name="tarry-resign")
             await asyncio.wait({resigning}, timeout=RESIGN_WITHIN_S)
-            if not resigning.done():
-                resigning.cancel()
-            elif (error := resigning.exception()) is not None:
-                _log.warning("the sweeper's leadership ends with its lease: %s", error)
+            resigning.cancel()
 
     def stop(self) -> None:
         self._loop.stop()
@@ -161,7 +157,7 @@ class Sweeper:
             return self._settings.lead_for.total_seconds() / 3 * (1 + 0.2 * self._random())
         rest_s = self._settings.every.total_seconds() * (0.9 + 0.2 * self._random())
         if self._cursors and (report.expired or report.buried):
-            return 0.0  # many consumers died at once: more expiries are likely
+            return 0.0  # many consumers have stopped: more expiries are likely
         due_in = await self._store.run(self._store.dead_letters.next_redrive_in()) if report.has_jobs else None
         return rest_s if due_in is None or report.is_blocked else min(rest_s, due_in.total_seconds())
 
@@ -171,8 +167,8 @@ class Sweeper:
         self._rests = {info.name: self._rests[info.name] for info in infos if info.name in self._rests}
         due = [info.name for info in infos if self._timer() >= self._rests.get(info.name, (0.0, 0.0))[0]]
         unfinished = self._cursors.keys()
-        looked_at = [name for name in due if name not in unfinished]
-        needing = {*unfinished, *await self._store.run(self._store.maintenance.needing_sweep(looked_at))}
+        unchecked = [name for name in due if name not in unfinished]
+        needing = {*unfinished, *await self._store.run(self._store.maintenance.needing_sweep(unchecked))}
         for name in due:
             before = report.expired + report.buried
             if name in needing:
@@ -210,21 +206,19 @@ class Sweeper:
                 if not report.partitions.more:
                     break
         except (InvalidState, StoreUnavailable) as error:
-            # InvalidState: the journal is being read. Partitions exist for days ahead, followed by the overflow partition.
-            # StoreUnavailable: a step that reads a large overflow may take longer than a statement may. Expired leases do
-            # not wait for that.
+            # InvalidState: the journal is being read. Partitions for the next days exist, then the overflow partition.
+            # StoreUnavailable: reading a large overflow partition may exceed the statement timeout. Expired leases must not
+            # wait for either.
             level = logging.INFO if isinstance(error, InvalidState) else logging.WARNING
             _log.log(level, "sweeper: no partitions were made ahead: %s", error)
 
     async def _maintain(self, report: SweepReport, leadership: Leadership) -> None:
         report.labelled = await self._store.run(self._store.dead_letters.label(leadership=leadership))
         report.removed = await self._in_batches(self._store.maintenance.remove_leftovers, 1)
-        forget, kept_for, batch = (
-            self._store.security.forget_responses,
-            self._settings.responses_for,
-            self._settings.batch,
+        forget, batch = self._store.security.forget_responses, self._settings.batch
+        report.forgotten = await self._in_batches(
+            lambda: forget(self._settings.responses_for, limit=batch, leadership=leadership), batch
         )
-        report.forgotten = await self._in_batches(lambda: forget(kept_for, limit=batch, leadership=leadership), batch)
         await self._store.run(self._store.rollups.forget())
         await self._store.run(self._store.search.forget_bulk())
         report.vacuum_problems = await self._store.run(self._store.maintenance.vacuum_problems())
@@ -240,14 +234,14 @@ class Sweeper:
             _log.warning("sweeper: the journal was not pruned: %s", error)
 
     async def _roll_up(self, report: SweepReport) -> None:
-        """Add the journal to its rollups: after a long time without a sweeper it catches up in several rounds."""
+        """Update the rollups; after a long time without a sweeper they catch up over several rounds."""
         until, is_complete = self._timer() + self._settings.work_for.total_seconds(), False
         while not is_complete and self._timer() < until:
             events, is_complete = await self._store.run(self._store.rollups.roll_up())
             report.rolled_up += events
 
     async def _in_batches(self, remove: Callable[[], Operation[int]], full: int) -> int:
-        """Remove batch after batch, until one is not full or the time of a round is over."""
+        """Remove batches until one is not full or the time limit is reached."""
         removed, until = 0, self._timer() + self._settings.work_for.total_seconds()
         while self._timer() < until:
             step = await self._store.run(remove())
@@ -267,8 +261,8 @@ class Sweeper:
             try:
                 job = await self._store.run(self._store.dead_letters.advance_redrive(job_id, leadership=leadership))
             except InvalidState as error:
-                # Another open transaction has locked a key of this job. The job would come first again and again, so
-                # the others are advanced by name, and the next round does not start at once.
+                # Another open transaction has locked a key of this job. The job would be selected first every time, so
+                # the others are advanced by id, and the next round does not start immediately.
                 _log.info("sweeper: a redrive job waits: %s", error)
                 report.is_blocked, job = True, None
                 if others is None:
@@ -294,7 +288,7 @@ class Sweeper:
             report.changed += 0 if self._bulk_job is None else self._bulk_job.changed - job.changed
 
     async def resign(self) -> None:
-        """Let another sweeper work at once, instead of after the lease expires."""
+        """Let another sweeper take over before the lease expires."""
         try:
             await self._leader.resign()
         except Exception as error:

@@ -1,6 +1,6 @@
-"""Results of the pipeline: minutes of queues, hours of consumers, forecasts, anomalies, mutes.
+"""Pipeline results: queue minutes, consumer hours, forecasts, anomalies, mutes.
 
-Their JSON form is that of the core values, which have no struct here: no client converts them back.
+Their JSON form is that of the core values. They need no structs, because no client converts them back.
 """
 
 from typing import Annotated, Any, Self

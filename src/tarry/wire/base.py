@@ -1,4 +1,4 @@
-"""The base of all wire structs: conversion from and to core values, validation, field types."""
+"""Base classes of wire structs: conversion to and from core values, validation, field types."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MOST = 1_000
-"""Messages in one batch, rows on one page."""
+"""Maximum number of messages in a batch, or rows on a page."""
 
 
 def data_of(value: Any) -> Any:
-    """A value as JSON has it: instants are RFC 3339, durations are seconds, a number that is not finite is null."""
+    """A value in its JSON form: instants as RFC 3339, durations in seconds, non-finite numbers as null."""
     if value is None or type(value) in (str, int, bool):
         return value
     if isinstance(value, datetime):
@@ -57,12 +57,12 @@ def data_of(value: Any) -> Any:
 
 @cache
 def shown_fields(kind: type[Any]) -> tuple[str, ...]:
-    """The fields of a dataclass without those that its `repr` hides: secrets, and fields for the store only."""
+    """The fields of a dataclass that its `repr` shows: neither secrets nor fields for the store."""
     return tuple(field.name for field in dataclasses.fields(kind) if field.repr)
 
 
 def same_fields(value: Any, kind: type[Any], *without: str) -> dict[str, Any]:
-    """The attributes of a value whose names are fields of `kind`, a struct or a dataclass."""
+    """The attributes of a value that `kind`, a struct or a dataclass, has as fields."""
     return {name: getattr(value, name) for name in _field_names(kind) if name not in without and hasattr(value, name)}
 
 
@@ -74,7 +74,7 @@ def _field_names(kind: type[Any]) -> tuple[str, ...]:
 
 
 class Response(Struct, kw_only=True, omit_defaults=True):
-    """An entity in a response. A field with a default is left out where it has that value."""
+    """An entity in a response. Fields that have their default value are omitted."""
 
     @classmethod
     def of(cls, value: Any, /) -> Self:
@@ -83,7 +83,7 @@ class Response(Struct, kw_only=True, omit_defaults=True):
 
     @classmethod
     def of_core(cls, value: Any, /, **fields: Any) -> Self:
-        """The wire form of a core value: its attributes of the same names, converted by type; `fields` replace them."""
+        """The wire form of a core value: attributes of the same names, converted by type; `fields` replace them."""
         same = same_fields(value, cls, *fields)
         return cls(**{name: data_of(item) for name, item in same.items()}, **fields)
 
@@ -99,17 +99,17 @@ class Response(Struct, kw_only=True, omit_defaults=True):
 
 
 class Request(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The body of a request. FastAPI validates it by a pydantic model that is derived from the struct; `parse` does without
-    pydantic. Checks of several fields belong into `__post_init__`."""
+    """The body of a request. FastAPI validates it with a pydantic model derived from the struct; `parse` works without
+    pydantic. Checks across fields belong in `__post_init__`."""
 
     @classmethod
     def of_core(cls, value: Any, /, **fields: Any) -> Self:
-        """The request with the attributes of a core value that have the same names; `fields` replace them."""
+        """The request with the attributes of a core value of the same names; `fields` replace them."""
         return cls(**{**same_fields(value, cls), **fields})
 
     @classmethod
     def parse(cls, data: Any) -> Self:
-        """Validate decoded JSON, and change it on the way. Raises `InvalidInput` or msgspec's ValidationError."""
+        """Validate decoded JSON, which is modified. Raises `InvalidInput` or msgspec's ValidationError."""
         if not isinstance(data, dict):
             raise InvalidInput(f"expected an object, got {type(data).__name__}")
         data = cast("dict[str, Any]", data)
@@ -123,7 +123,7 @@ class Request(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=Tr
 
     @classmethod
     def parses_fully(cls) -> bool:
-        """Whether `parse` accepts nothing that the pydantic model refuses."""
+        """Whether `parse` rejects everything that the pydantic model rejects."""
         return not any(_needs_pydantic(hint) for hint in get_type_hints(cls, include_extras=True).values())
 
     @classmethod
@@ -134,18 +134,18 @@ class Request(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=Tr
 
 
 FAIL_FAST: dict[str, Any] = {"fail_fast": True}
-"""`Meta(extra=…)` of a long list: validation ends with its first wrong item."""
+"""`Meta(extra=…)` for long lists: validation stops at the first invalid item."""
 
 
 class Read(NamedTuple):
-    """Metadata of a field: how its JSON value is read."""
+    """Field metadata: the function that reads the JSON value."""
 
     read: Callable[[Any], Any]
 
 
 @cache
 def _readers(struct: type[Request]) -> dict[str, Callable[[Any], Any]]:
-    """How fields are read whose JSON form msgspec does not know."""
+    """The functions for fields whose JSON form msgspec does not support."""
     hints = get_type_hints(struct, include_extras=True)
     return {name: read for name, hint in hints.items() if (read := _reader(hint)) is not None}
 
@@ -160,7 +160,7 @@ def _reader(hint: Any) -> Callable[[Any], Any] | None:
 
 
 def _needs_pydantic(hint: Any) -> bool:
-    """Whether msgspec may accept a value that pydantic refuses: the items of a list, a text with a line feed at its end."""
+    """Whether msgspec may accept a value that pydantic rejects: list items, or text that ends with a line feed."""
     if isinstance(hint, type) and issubclass(hint, Request):
         return not hint.parses_fully()
     parts, metadata = get_args(hint), getattr(cast("Any", hint), "__metadata__", ())
@@ -198,9 +198,9 @@ def _read_uuid(value: object) -> UUID:
 
 
 def _read_headers(value: Any) -> Any:
-    """Count headers before each of them is validated."""
+    """Check the number of headers before each is validated."""
     if isinstance(value, dict) and (n := len(cast("dict[Any, Any]", value))) > limits.HEADER_BYTES:
-        raise InvalidInput(f"{n:,} headers have more than the {limits.HEADER_BYTES:,} bytes that are allowed")
+        raise InvalidInput(f"{n:,} headers exceed the limit of {limits.HEADER_BYTES:,} bytes")
     return cast("Any", value)
 
 
@@ -242,7 +242,7 @@ Headers = Annotated[dict[str, str], Read(_read_headers)]
 Key = Annotated[str, Meta(min_length=1, max_length=limits.KEY_LENGTH, examples=["order-17"])]
 TypeName = Annotated[str, Meta(min_length=1, max_length=limits.TYPE_LENGTH, examples=["invoice"])]
 NAME_PATTERN = r"^(\.{0,2}[A-Za-z0-9_-]|\.{3})[A-Za-z0-9._-]*$"
-"""As `limits.check_queue_name` allows it: neither `.` nor `..`. Without look-ahead, which pydantic does not have."""
+"""The same as `limits.check_queue_name`: neither `.` nor `..`. Without look-ahead, which pydantic does not support."""
 QueueName = Annotated[str, Meta(pattern=NAME_PATTERN, max_length=100, examples=["orders"])]
 ContentType = Annotated[str, Read(_read_line), Meta(pattern=r"^[A-Za-z0-9.+-]{1,60}/[A-Za-z0-9.+-]{1,60}$")]
 Priority = Annotated[int, Meta(ge=0, le=9)]

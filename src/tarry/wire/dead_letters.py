@@ -1,4 +1,4 @@
-"""Dead letters, groups of them, and redrive jobs."""
+"""Dead letters, their groups, and redrive jobs."""
 
 from datetime import timedelta
 from typing import Annotated, Literal, cast
@@ -42,7 +42,7 @@ class RedriveRequest(Request):
 
 
 class StartRedriveRequest(Request):
-    """Which dead letters, all of the queue if no filter is given; and how."""
+    """Options of a redrive job. Without a filter it redrives all dead letters of the queue."""
 
     fingerprint: Annotated[Fingerprint | None, Meta(description="Of a group.")] = None
     type: TypeName | None = None

@@ -10,7 +10,7 @@ from tarry.wire.base import At, Response
 
 
 class LiveEvent(Response):
-    """An event without its payload, and without the headers that are journaled beside it."""
+    """An event without its payload and headers."""
 
     id: int
     kind: str
@@ -65,7 +65,7 @@ class Timeline(Response):
 
 
 class GapEvent(Response):
-    """In a stream: events are missing, and why."""
+    """Events are missing from a stream, with the reason."""
 
     reason: str
     detail: str

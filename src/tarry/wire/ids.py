@@ -1,4 +1,4 @@
-"""Ids of messages and schedules, and positions in a list, as URLs have them: no key can be mistaken for a path."""
+"""Message ids, schedule ids and list positions in URLs: no key can be mistaken for a path."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EPOCH = datetime.min.replace(tzinfo=UTC)
 
 
 class MessageId(NamedTuple):
-    """`queue/key` in base64url without padding. A queue has no slash in its name, so the first one ends it."""
+    """`queue/key` in base64url without padding. Queue names contain no slash, so the first slash separates the two."""
 
     queue: str
     key: str
@@ -30,7 +30,7 @@ class MessageId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> MessageId | None:
-        """None for text that is not the id of a message, and for other encodings of an id."""
+        """None for text that is not a message id, and for other encodings of an id."""
         if not _ID.fullmatch(text):
             return None
         try:
@@ -47,7 +47,7 @@ def schedule_id(name: str) -> str:
 
 
 def parse_schedule_id(text: str) -> str | None:
-    """The name. None for text that is not the id of a schedule, and for other encodings of an id."""
+    """The name; None for text that is not a schedule id, and for other encodings of an id."""
     try:
         name = check_schedule_name(_text(text[1:]) if text.startswith("~") else text)
     except (NotBase64, ValueError, InvalidInput):
@@ -68,7 +68,7 @@ def parse_position(text: str) -> MessagePosition:
 
 
 def storable(text: str | None, name: str) -> str | None:
-    """Text of a query that is compared with what is stored, which has no NUL."""
+    """Check query text that is compared with stored text, which contains no NUL."""
     if text is not None and "\x00" in text:
         raise InvalidInput(f"{name} must not contain NUL (U+0000)")
     return text

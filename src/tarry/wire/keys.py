@@ -1,4 +1,4 @@
-"""API keys, browser sessions and the audit."""
+"""API keys, browser sessions and the audit log."""
 
 from typing import Annotated, Literal, Self
 

@@ -1,4 +1,4 @@
-"""Messages: offered, edited, delivered, settled, and as they are stored."""
+"""Messages: offers, edits, deliveries, settlements, stored messages."""
 
 import json
 import re
@@ -77,7 +77,7 @@ class OfferRequest(PayloadRequest, kw_only=True):
     def of(cls, draft: Draft) -> Self:
         return cls._of(
             draft,
-            # The broker generates it, too, and then it knows that the key is new.
+            # The broker generates the key instead, so it knows that the key is new.
             key=None if draft.fresh else draft.key,
             after=draft.after or None,
             max_attempts=draft.max_attempts,
@@ -88,7 +88,7 @@ class OfferRequest(PayloadRequest, kw_only=True):
 
     @classmethod
     def of_stored(cls, message: model.StoredMessage[bytes]) -> Self:
-        """An offer of the same message. It has no state: attempts, leases, versions."""
+        """An offer of the same message, without its state: attempts, leases, versions."""
         content = Content(message.payload, message.content_type)
         return cls._of(message, key=message.key, max_attempts=message.own_max_attempts, **content.offered())
 
@@ -105,7 +105,7 @@ class OfferRequest(PayloadRequest, kw_only=True):
         )
 
     def core(self) -> model.Message[Content]:
-        # Field by field, like deliveries: this runs for every offer.
+        # Field by field, as for deliveries: this runs for every offer.
         return model.Message(
             payload=self.content(),
             key=self.key,
@@ -143,7 +143,7 @@ def _no_constant(name: str) -> Any:
 
 
 def _problem(text: str) -> str:
-    """The msgspec error, with the field first: `priority: Expected …`."""
+    """A msgspec error with the field first: `priority: Expected …`."""
     match = _PROBLEM.fullmatch(text)
     problem, path = (text, None) if match is None else (match["problem"], match["path"])
     if unknown := _UNKNOWN.fullmatch(problem):
@@ -169,10 +169,10 @@ class EditRequest(PayloadRequest, kw_only=True):
 
     def __post_init__(self) -> None:
         if all(getattr(self, name) is UNSET for name in self.__struct_fields__):
-            raise InvalidInput("nothing is to change: name at least one field")
+            raise InvalidInput("nothing to change: name at least one field")
         for name in ("payload_base64", "content_type", "at", "after", "priority"):
             if getattr(self, name) is None:
-                raise InvalidInput(f"{name} cannot be null: leave it away to keep it as it is")
+                raise InvalidInput(f"{name} cannot be null: omit it to keep it as it is")
         super().__post_init__()
         if self.at is not UNSET and self.after is not UNSET:
             raise InvalidInput("give either at or after, not both")
@@ -192,7 +192,7 @@ class EditRequest(PayloadRequest, kw_only=True):
         return cls(**fields)
 
     def changes(self) -> dict[str, Any]:
-        """As `AsyncQueue.edit` takes them."""
+        """The arguments of `AsyncQueue.edit`."""
         named = same_fields(self, EditRequest, *PayloadRequest.__struct_fields__)
         changes = {name: value for name, value in named.items() if value is not UNSET}
         if isinstance(self.retry, RetryRequest):
@@ -232,7 +232,7 @@ class TouchRequest(SettleRequest):
 
 class ReleaseRequest(SettleRequest):
     at: Instant | None = None
-    after: Annotated[Duration | None, Meta(description="Else it is deliverable at once.")] = None
+    after: Annotated[Duration | None, Meta(description="Else it is deliverable immediately.")] = None
 
 
 class BuryRequest(SettleRequest):
@@ -248,7 +248,7 @@ class Settle(SettleRequest):
         return cls(id=str(MessageId(queue, lease_id.key)), token=lease_id.token, **fields)
 
     def core(self) -> LeaseId:
-        """The key is empty in the lease of an id that no message can have."""
+        """The lease id; its key is empty if no message can have this id."""
         id = MessageId.parse(self.id)
         return LeaseId("" if id is None else id.key, self.token)
 
@@ -332,7 +332,7 @@ class Delivery(MessageFields, kw_only=True):
 
     @classmethod
     def of(cls, queue: str, lease: Lease[Content]) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]
-        # Field by field, and not by `of_core`: this runs for every delivery.
+        # Field by field instead of `of_core`: this runs for every delivery.
         return cls(
             id=str(MessageId(queue, lease.key)),
             queue=queue,

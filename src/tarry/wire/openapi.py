@@ -1,6 +1,6 @@
-"""Structs as pydantic models, which FastAPI validates requests by and describes in the OpenAPI document.
+"""Pydantic models of the structs, for FastAPI's validation and the OpenAPI document.
 
-Imported only where pydantic is: the command line and the import of lines use the structs without it."""
+Imported only by the broker: the command line and line imports use the structs without pydantic."""
 
 import dataclasses
 from functools import cache
@@ -28,7 +28,7 @@ from tarry.core.errors import InvalidInput
 from tarry.wire.base import FAIL_FAST, Read, Request, Response, shown_fields
 
 MOST_ERRORS = 1_000
-"""Errors of one request that are listed."""
+"""Maximum number of listed errors per request."""
 _CONSTRAINTS = ("ge", "le", "min_length", "max_length", "pattern", "description", "examples")
 
 
@@ -42,9 +42,9 @@ class _Strict(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _with_few_errors(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """Replace a long list of errors by one: listing 100,000 takes more than half a second of the event loop."""
+        """Replace a long list of errors by one: listing 100,000 blocks the event loop for more than half a second."""
         if isinstance(value, dict) and (members := len(cast("dict[Any, Any]", value))) > len(cls.model_fields) + 20:
-            raise InvalidInput(f"it has {members:,} fields, and only {len(cls.model_fields)} are known")
+            raise InvalidInput(f"it has {members:,} fields, but only {len(cls.model_fields)} are known")
         try:
             return handler(value)
         except ValidationError as error:
@@ -66,7 +66,7 @@ def request_schema(struct: type[Request], handler: GetCoreSchemaHandler) -> Any:
 
 @cache
 def value_model(value: type[Any], name: str) -> type[BaseModel]:
-    """The model of a core value, a dataclass whose fields are those of its JSON form, for a response."""
+    """The response model of a core dataclass whose fields are those of its JSON form."""
     hints = get_type_hints(value, include_extras=True)
     fields: dict[str, Any] = {name: (_annotation(hints[name]), ...) for name in shown_fields(value)}
     return create_model(name, __base__=_Closed, **fields)
@@ -88,7 +88,7 @@ def _model(struct: type[Request] | type[Response], base: type[BaseModel]) -> typ
 
 
 def _annotation(hint: Any) -> Any:
-    """The type of a struct's field as pydantic understands it."""
+    """The pydantic annotation of a struct field."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin is Annotated:
         title = next((given.title for given in parts[1:] if isinstance(given, Meta)), None)  # the name of its schema

@@ -1,4 +1,4 @@
-"""Payloads on the wire: JSON as JSON, text as a string, anything else in base64. Stored in the library's form."""
+"""Payloads on the wire: JSON as JSON, text as a string, everything else as base64. Stored in the library's form."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tarry.wire.base import At, ContentType, Request, Response
 T = TypeVar("T")
 
 JSON_TYPE = "application/json"
-"""The content type on the wire of payloads that are stored without one."""
+"""The wire content type of payloads stored without one."""
 _CHECK = msgspec.json.Decoder()
 _SCAN = msgspec.json.Decoder(Raw)
 _FORMS = bytes.maketrans(b"123456789E", b"000000000e")
 _LARGE = (b"0e000", b"0" * 200)
-"""Exponents of three digits or more, and so many digits that a smaller exponent is enough (a float ends at 1.8e308)."""
+"""Exponents of three or more digits, and digit runs so long that a smaller exponent overflows a float (1.8e308)."""
 
 
 class Content(NamedTuple):
-    """The bytes of a payload and their content type; None is JSON."""
+    """Payload bytes and their content type; None is JSON."""
 
     data: bytes
     content_type: str | None
@@ -55,7 +55,7 @@ class Content(NamedTuple):
         return {"payload_base64": b64encode(self.data).decode(), "content_type": shown_type}
 
     def offered(self) -> dict[str, Any]:
-        """The fields of an offer that would be stored as exactly these bytes."""
+        """The fields of an offer that is stored as exactly these bytes."""
         if self.content_type is None and _is_json(self.data) and Content.of_value(_CHECK.decode(self.data)) == self:
             return {"payload": Raw(self.data)}
         shown = self.shown()
@@ -64,18 +64,18 @@ class Content(NamedTuple):
         return {"payload_base64": b64encode(self.data).decode(), "content_type": self.content_type or JSON_TYPE}
 
     def sent(self) -> dict[str, Any]:
-        """The fields of a request, for payloads that the library encoded: `offered` without its checks."""
+        """The request fields of a payload encoded by the library: `offered` without its checks."""
         if self.content_type is None and not self.data.startswith(b'"'):
             return {"payload": Raw(self.data)}
-        # A JSON string would be taken for text, and bytes are not JSON.
+        # A JSON string would be stored as text, and bytes are not JSON.
         return {"payload_base64": b64encode(self.data).decode(), "content_type": self.content_type or JSON_TYPE}
 
 
 def _is_json(data: bytes) -> bool:
-    """Whether clients can decode it. Builds no objects, except where a number may be too large for a float or an int."""
+    """Whether clients can decode the data. Creates objects only if a number may be too large for a float or an int."""
     try:
-        data.decode()  # the scan for a raw value does not check the encoding
-        forms = data.translate(_FORMS, b"+")  # ten times as fast as a regular expression
+        data.decode()  # decoding a raw value does not check the encoding
+        forms = data.translate(_FORMS, b"+")  # ten times faster than a regular expression
         (_CHECK if any(form in forms for form in _LARGE) else _SCAN).decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return False
@@ -102,7 +102,7 @@ class WithPayload(Response):
 
     @classmethod
     def of_core(cls, value: Any, /, **fields: Any) -> Self:
-        """The content of the value is its `payload`, with or without a `content_type` beside it."""
+        """The value's `payload` is a `Content`, or bytes with a separate `content_type`."""
         payload = value.payload
         content = payload if isinstance(payload, Content) else Content(payload, value.content_type)
         return super().of_core(value, **{"payload": _ABSENT, "payload_base64": None, **content.shown(), **fields})
@@ -121,7 +121,7 @@ class WithPayload(Response):
 
 
 class MessageFields(WithPayload, kw_only=True):
-    """What messages have in common, whether they are stored, leased or dead."""
+    """Fields of stored, leased and dead messages."""
 
     queue: str
     key: str
@@ -151,7 +151,7 @@ class PayloadRequest(Request):
         return self.payload is not UNSET or isinstance(self.payload_base64, str)
 
     def content(self) -> Content:
-        """The payload; null where the request has none."""
+        """The payload; null if the request has none."""
         if isinstance(self.payload_base64, str):
             content_type = self.content_type if isinstance(self.content_type, str) else BYTES
             return Content.of_base64(self.payload_base64, content_type)

@@ -1,4 +1,4 @@
-"""Queues: their settings, and how many messages they hold."""
+"""Queues: settings and message counts."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -34,11 +34,11 @@ class QueueChanges(Request):
     ] = UNSET
 
     def changes(self) -> dict[str, Any]:
-        """The settings that the request names."""
+        """The settings named in the request."""
         changes = {name: value for name, value in same_fields(self, QueueChanges).items() if value is not UNSET}
         for name, value in changes.items():
             if value is None and name not in _NULLABLE:
-                raise InvalidInput(f"{name} cannot be null: leave it away to keep it as it is")
+                raise InvalidInput(f"{name} cannot be null: omit it to keep it as it is")
         if isinstance(self.journal, str):
             changes["journal"] = JournalLevel(self.journal)
         if isinstance(self.retry, base.RetryRequest):
@@ -47,7 +47,7 @@ class QueueChanges(Request):
 
     @classmethod
     def of(cls, settings: QueueSettings, only: frozenset[str] | None = None, /, **fields: Any) -> Self:
-        """A request with the settings, or `only` those of these names."""
+        """A request with all settings, or with those named in `only`."""
         named = same_fields(settings, QueueChanges)
         named |= {"retry": base.RetryRequest.of_core(settings.retry), "journal": settings.journal.value}
         return cls(**{name: value for name, value in named.items() if only is None or name in only}, **fields)

@@ -1,6 +1,6 @@
-"""Schedules, their ticks, and changes of schedules that a program computed.
+"""Schedules, their ticks, and schedule changes computed by a program.
 
-A change carries no keys, headers or priorities of messages: the broker derives them from the schedule."""
+A change carries no message keys, headers or priorities: the broker derives them from the schedule."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -32,9 +32,9 @@ from tarry.wire.ids import schedule_id
 from tarry.wire.payload import Content, PayloadRequest, WithPayload
 
 MOST_TICKS = 20_000
-"""Of a request: its changes together."""
+"""Maximum number of ticks in all changes of a request."""
 MOST_BYTES = 32 * 1024 * 1024
-"""Payload bytes of the messages that a request makes. The payload of a schedule counts with each of its ticks."""
+"""Maximum payload bytes of the messages created by a request. A schedule's payload counts once per tick."""
 
 TimeOfDay = Annotated[str, Meta(max_length=8, examples=["02:00"])]
 ScheduleName = Annotated[str, Meta(min_length=1, max_length=model.NAME_LENGTH)]
@@ -44,7 +44,7 @@ Revision = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class ScheduleRequest(PayloadRequest, kw_only=True):
-    """A whole configuration: an absent field has its default, and not its former value."""
+    """A complete configuration: an absent field has its default, not its previous value."""
 
     cron: Annotated[Annotated[str, Meta(max_length=200)] | None, Meta(description="Five or six fields.")] = None
     daily: Annotated[list[TimeOfDay], Meta(min_length=1, max_length=schedule_types.MOST_HOURS)] | None = None
@@ -94,7 +94,7 @@ class ScheduleRequest(PayloadRequest, kw_only=True):
 
 
 class ChangedSchedule(ScheduleRequest, kw_only=True):
-    """A configuration, also of the kinds that only a program can plan."""
+    """A configuration, including kinds that only a program can plan."""
 
     ticks: Annotated[Hash | None, Meta(description="The program chooses the ticks: its configuration's hash.")] = None
     by_code: Annotated[bool, Meta(description="The program makes the payloads.")] = False  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -135,7 +135,7 @@ def _times(spec: model.ScheduleSpec) -> dict[str, Any]:
 
 
 class TickRequest(PayloadRequest, kw_only=True):
-    """A decision about a tick. If it makes a message, the payload is the schedule's, or the one given here."""
+    """A decision about a tick. If it creates a message, the payload is the schedule's, or the one given here."""
 
     tick: Instant
     hash: Annotated[Hash | None, Meta(description="Of a replaced configuration: the tick makes no message.")] = None
@@ -156,7 +156,7 @@ class TickRequest(PayloadRequest, kw_only=True):
 
     @classmethod
     def of(cls, change: model.TickChange, spec: model.ScheduleSpec) -> Self:
-        """Without the fields that the broker derives from the schedule."""
+        """Omits the fields that the broker derives from the schedule."""
         fields: dict[str, Any] = {"hash": None if change.hash == spec.hash else change.hash}
         fields |= {"verdict": change.verdict.value, "reason": change.reason.value}
         draft = change.draft
@@ -196,7 +196,7 @@ TickRequests = Annotated[list[TickRequest], Meta(max_length=MOST_TICKS, extra=FA
 
 
 class AfterRequest(Request):
-    """A schedule after the change. Without `schedule` its configuration, and whether it is paused, stay as they are."""
+    """A schedule after the change. Without `schedule`, its configuration and pause are unchanged."""
 
     cursor_at: Annotated[Instant, Meta(description="Every tick up to this instant has been decided.")]
     wake_at: Annotated[Instant | None, Meta(description="When it next needs a scheduler.")] = None
@@ -248,13 +248,13 @@ class ScheduleChangeRequest(Request, kw_only=True):
 
     @property
     def installed(self) -> ChangedSchedule | None:
-        """The configuration that it installs."""
+        """The configuration that the change installs."""
         return self.after and self.after.schedule
 
     def core(
         self, state: model.ScheduleState | None, payload_limit: int, *, is_plan: bool = False
     ) -> model.ScheduleChange | None:
-        """None: it changes a schedule that does not exist. `is_plan`: refuse anything but the change of a scheduler."""
+        """None: the schedule does not exist. `is_plan`: reject everything but changes made by a scheduler."""
         if is_plan:
             self._check_plan()
         if self.installed is not None:
@@ -291,7 +291,7 @@ class ScheduleChangeRequest(Request, kw_only=True):
         if after is None:
             return None
         if state is not None and after.schedule is None:
-            # Only a plan changes when it was last planned: a scheduler must still notice if the clock was set back.
+            # Only a plan updates `decided_at`: a scheduler must still detect that the clock was set back.
             decided_at = self.decided_at if is_plan else state.decided_at
             return replace(state, cursor_at=after.cursor_at, wake_at=after.wake_at, decided_at=decided_at)
         reason = after.paused_reason
@@ -311,7 +311,7 @@ class PlanRequest(Request):
     def __post_init__(self) -> None:
         if (ticks := sum(len(change.ticks) for change in self.changes)) > MOST_TICKS:
             raise InvalidInput(
-                f"the changes have {ticks:,} ticks, and {MOST_TICKS:,} are allowed in one request",
+                f"the changes have {ticks:,} ticks; at most {MOST_TICKS:,} are allowed in one request",
                 hint="send several requests with fewer changes each",
             )
 
@@ -324,7 +324,7 @@ def check_size(changes: Sequence[model.ScheduleChange | None]) -> Sequence[model
     ticks = [tick for change in changes if change is not None for tick in change.ticks]
     if (size := sum(len(tick.draft.payload) for tick in ticks if tick.draft is not None)) > MOST_BYTES:
         raise InvalidInput(
-            f"the messages have {size:,} bytes of payload, and {MOST_BYTES:,} are allowed in one request",
+            f"the messages have {size:,} bytes of payload; at most {MOST_BYTES:,} are allowed in one request",
             hint="send several requests with fewer ticks each; a tick without a payload has that of its schedule",
         )
     return changes

@@ -152,8 +152,8 @@ def test_options_that_make_no_sense(worker: Worker, options: dict[str, Any], mat
     ("options", "match"),
     [
         ({"retry": 5}, "retry must be a tarry.Retry"),
-        ({"timeout": timedelta(0)}, "a timeout of nothing"),
-        ({"bury_on": (int,)}, "bury_on takes classes of exceptions"),
+        ({"timeout": timedelta(0)}, "timeout must be positive"),
+        ({"bury_on": (int,)}, "bury_on takes exception classes"),
         ({"type": ""}, "a type must not be empty"),
     ],
 )

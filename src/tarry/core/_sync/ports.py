@@ -18,14 +18,13 @@ class Store(Roles, Protocol):
     def settings(self) -> StoreSettings: ...
 
     def run(self, operation: Operation[R], conn: Any = None) -> R:
-        """`conn`: the caller's own connection. The operation then becomes part of the caller's transaction, is not retried,
-        and lasts only if the caller commits."""
+        """`conn`: the caller's connection. The operation is then part of the caller's transaction, is not retried, and takes
+        effect when the caller commits."""
         ...
 
     def run_idempotent(self, request: IdempotencyKey, do: IdempotentCall) -> StoredResponse | None:
-        """Return what `do` returns, or what it returned before. What it does with the connection it is given is stored
-        together with its response, or not at all; it must not wait for another connection. None: the key was used for
-        another request."""
+        """Return the response of `do`, or its stored response. The changes that `do` makes with its connection are committed
+        together with its response; it must not wait for another connection. None: the key was used for another request."""
         ...
 
     def connections(self) -> Connections: ...

@@ -1,4 +1,4 @@
-"""A queue at an instant of the past, from the events around that instant and from the messages that are live now."""
+"""The state of a queue at a past instant, from the events around that instant and the current live messages."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from tarry.core.messages.states import State, live_state
 
 
 class StateSource(StrEnum):
-    """Where the state of a message is known from."""
+    """The evidence for the state of a message."""
 
     BEFORE = "its last event before"
     AFTER = "its first event after"
@@ -33,17 +33,17 @@ class PastMessage:
     consumer: str | None = None
     lease_until: datetime | None = None
     last_at: datetime | None = None
-    """When the event was that it is known from."""
+    """Time of the event that is the evidence."""
     error: str | None = None
 
 
 def past_messages(
     at: datetime, before: Iterable[Event], after: Iterable[Event], live: Sequence[StoredMessage[Any]]
 ) -> list[PastMessage]:
-    """The messages that were live or dead at the instant, as far as they are known: live ones first, in due order.
+    """The known messages that were live or dead at the instant: live ones first, in due order.
 
-    `before`: the newest events until the instant, newest first; `after`: all events since then, oldest first, or none;
-    `live`: messages of now that were created before the instant.
+    `before`: the last events up to the instant, newest first; `after`: all later events, oldest first, or none; `live`:
+    current messages that were created before the instant.
     """
     known: dict[str, PastMessage | None] = {}
     for event in before:
@@ -70,7 +70,7 @@ def _until(event: Event, at: datetime) -> PastMessage | None:
 
 
 def _since(event: Event, at: datetime) -> PastMessage:
-    """A message whose next event is known: what that event changed is not."""
+    """A message known by its next event; the values which that event changed are unknown."""
     held = event.leased_at is not None and event.leased_at <= at and event.kind is not K.LEASED
     state = State.LEASED if held else live_state(due_at=event.due_at or at, lease_until=None, now=at)
     return _of(event, state, None, StateSource.AFTER)

@@ -166,7 +166,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The share of one task: a short query, and its expected number of rows (None: unknown)."""
+    """The share of one task: a short query and its expected row count (None: unknown)."""
 
     query: str
     rows: int | None = None
@@ -174,7 +174,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A condition on the columns of a query, and its expected number of rows (None: unknown)."""
+    """A condition on the columns of a query, and its expected row count (None: unknown)."""
 
     where: str
     rows: int | None = None
@@ -182,11 +182,11 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class SharedQuery:
-    """A query, and the shares of the tasks that read it."""
+    """A query, divided into shares for the tasks that read it."""
 
     query: str
     columns: tuple[str, ...]
-    """Quoted. The query may have more, for the conditions."""
+    """Quoted. The query may have more columns, for the conditions."""
     shares: tuple[Share, ...]
 
     @property
@@ -216,12 +216,12 @@ class QueueNote:
 
 @dataclass(frozen=True, slots=True)
 class TableRange:
-    """A part of a table, in the order of its key, and the query that reads it in one snapshot, its first column. An empty
-    range has a row without a key.
+    """A key range of a table, and the query that reads it in one snapshot, which is its first column. An empty range returns
+    a row without a key.
     """
 
     query: str
     low: Any = None
     """The first key; None: no bound."""
     high: Any = None
-    """The first key after it."""
+    """The first key after the range."""

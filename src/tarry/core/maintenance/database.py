@@ -1,4 +1,4 @@
-"""The state of a database as its operators see it: size, dead rows, open transactions, partitions of the journal."""
+"""Database status for operators: size, dead rows, open transactions, journal partitions."""
 
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -12,7 +12,7 @@ R = TypeVar("R")
 
 
 class TableStatus(NamedTuple):
-    """A table with its indexes. Counts of rows are the estimates of the database."""
+    """A table with its indexes. Row counts are the database's estimates."""
 
     name: str
     bytes: int
@@ -31,7 +31,7 @@ class TableStatus(NamedTuple):
 
 
 class Partition(NamedTuple):
-    """A day of the journal. `day` is None for the overflow, which has the events of days without a partition."""
+    """A journal day. `day` is None for the overflow partition, which has the events of days without a partition."""
 
     name: str
     day: date | None
@@ -58,9 +58,9 @@ class DatabaseStatus:
     connections: int
     most_connections: int
     notify_share: float
-    """How full the queue of notifications is; at 1, commits that notify fail."""
+    """Fill level of the notification queue; at 1, commits that notify fail."""
     frozen_age: int
-    """Transactions since the oldest row that is not frozen; at two billion the server stops."""
+    """Transactions since the oldest unfrozen row; at two billion the server stops."""
     tables: list[TableStatus]
     """The largest first."""
     partitions: list[Partition]
@@ -70,10 +70,10 @@ class DatabaseStatus:
 
 
 class NoDatabase:
-    """The part of `MaintenanceRole` that is about a database, on a store without one: its journal is bounded."""
+    """The database methods of `MaintenanceRole` for a store without a database, whose journal is bounded."""
 
     def _result(self, value: R) -> Operation[R]:
-        """An operation of the store that has this result."""
+        """A store operation with this result."""
         raise NotImplementedError
 
     def make_partitions(self, days: int, *, leadership: Leadership | None = None) -> Operation[Partitions]:

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 
 class Leadership(NamedTuple):
-    """A held leadership. The fencing token `fence` grows with every change of the leader; every write of a leader carries
-    it, and the database rejects writes with an old one. So a leader whose lease has expired changes nothing."""
+    """A held leadership. The fencing token `fence` increases with every new leader. Every write of a leader carries it, and
+    the database rejects outdated tokens, so a leader whose lease has expired changes nothing."""
 
     name: str
     holder: str

@@ -17,7 +17,7 @@ class Swept(NamedTuple):
 
 
 class Partitions(NamedTuple):
-    """Journal partitions for the coming days: created now (`made`), existing (`ahead`) and required (`required`)."""
+    """Journal partitions for the next days: created now (`made`), existing (`ahead`) and `required`."""
 
     made: int
     ahead: int
@@ -29,7 +29,7 @@ class Partitions(NamedTuple):
 
 
 class PrunedDay(NamedTuple):
-    """A day of the journal that no queue retains any more: dropped with its events, or why it was kept."""
+    """A journal day that no queue retains: dropped with its events, or why it was kept."""
 
     day: date
     events: int = 0
@@ -37,7 +37,7 @@ class PrunedDay(NamedTuple):
 
 
 class VacuumProblem(NamedTuple):
-    """A cause that slows all queues of the database down, with a remedy."""
+    """A problem that slows down all queues of the database, with a remedy."""
 
     what: str
     detail: str

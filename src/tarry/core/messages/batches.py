@@ -1,4 +1,4 @@
-"""Deduplication of a batch: the entry of each key that is stored, and the outcomes of the others."""
+"""Deduplication of a batch: the entry to store for each key, and the outcomes of the others."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -13,14 +13,14 @@ _FORCEFUL = (ConflictRule.REPLACE, ConflictRule.DEBOUNCE)
 
 
 def fold(drafts: Sequence[Draft], now: datetime | None) -> tuple[list[int], list[Outcome | None]]:
-    """The indexes that survive (one per key, in input order), and the outcomes that are decided already.
+    """The surviving indexes (one per key, in input order), and the outcomes of the others.
 
     Entries with the same key are folded in input order: REPLACE and DEBOUNCE win over the entry before them, KEEP never
     does, EARLIEST does if it is due earlier. The store decides outcomes of None.
 
     Without `now` (the database is the clock, and was not queried) an EARLIEST entry that has an instant cannot be
-    compared with one that has a delay. Then a delay of zero is the earlier one, since nothing is delivered before now;
-    otherwise the first entry stays. Two instants, or two delays, need no clock."""
+    compared with one that has a delay. Then a delay of zero counts as earlier, since nothing is delivered before now;
+    otherwise the first entry stays. Two instants or two delays need no clock."""
     outcomes: list[Outcome | None] = [None] * len(drafts)
     winners: dict[str, int] = {}
     for index, draft in enumerate(drafts):
@@ -40,8 +40,8 @@ def fold(drafts: Sequence[Draft], now: datetime | None) -> tuple[list[int], list
 def effective(drafts: Sequence[Draft], survivors: Sequence[int]) -> list[Draft]:
     """The survivors of `fold` as a store must apply them.
 
-    An EARLIEST entry that superseded a REPLACE must replace the live message too, even one that is due earlier:
-    entry by entry, the REPLACE would have removed that one first. Otherwise both would be lost."""
+    An EARLIEST entry that superseded a REPLACE must replace the live message as well, even one that is due earlier: applied
+    one by one, the REPLACE would have removed it first. Otherwise both would be lost."""
     first_forceful: dict[str, int] = {}
     for index, draft in enumerate(drafts):
         if draft.conflict.rule in _FORCEFUL:
@@ -66,6 +66,6 @@ def _due_earlier(draft: Draft, other: Draft, now: datetime | None) -> bool:
 
 def _due_at(draft: Draft, now: datetime | None) -> datetime | None:
     if draft.due_at is not None:
-        # Two datetimes of one zone compare by the wall clock, which is wrong in the hour that a zone repeats.
+        # Two datetimes of one zone compare by wall clock, which is wrong in the hour that a zone repeats.
         return draft.due_at.astimezone(UTC)
     return None if now is None else now.astimezone(UTC) + draft.after

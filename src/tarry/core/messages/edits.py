@@ -11,7 +11,7 @@ FIELDS = ("payload", "due_at", "priority", "type", "headers", "lease_for", "max_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """A validated and encoded edit. Only the fields in `named` apply, since None is a value too."""
+    """A validated and encoded edit. Only the fields in `named` apply, since None is a valid value."""
 
     named: frozenset[str]
     """At least one of `FIELDS`."""

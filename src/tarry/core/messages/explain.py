@@ -15,7 +15,7 @@ class Why(NamedTuple):
     deliverable: bool
     reasons: tuple[str, ...]
     deliverable_at: datetime | None
-    """When it becomes deliverable by time alone; None if that needs an action."""
+    """When it becomes deliverable without an action; None if it needs one."""
 
 
 def why_not_delivered(
@@ -27,7 +27,7 @@ def why_not_delivered(
     ahead: Counted | None = None,
     consumers: int = 0,
 ) -> Why:
-    """`ahead`: ready messages that are delivered before it, if known; `consumers`: how many are known to be active."""
+    """`ahead`: ready messages delivered before it, if known; `consumers`: known active consumers."""
     reasons: list[str] = []
     if queue.paused:
         because = f" ({queue.paused_reason})" if queue.paused_reason else ""

@@ -15,6 +15,6 @@ def described(error: BaseException) -> str:
 
 
 def decoder_error(key: str, error: Exception) -> str:
-    """The error to store for a message whose decoder raised. It is logged too, because the poll does not raise it."""
+    """The error to store for a message whose decoder raised. Logged, because the poll does not raise it."""
     _log.warning("the decoder raised for message %r, which is retried: %s: %s", key, type(error).__name__, error)
     return clip_error(described(error))

@@ -36,9 +36,9 @@ class Bury:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Release the message: it is deliverable at once, and the attempt does not count.
+    """Release the message for another worker: it is deliverable immediately, and the attempt does not count.
 
-    For another worker. If no other worker can handle it, return `Snooze`, or it is delivered to this one again at once."""
+    If no other worker can handle it, return `Snooze`: a released message would come back to this worker immediately."""
 
 
 HandlerReturn = Snooze | Bury | Release | None

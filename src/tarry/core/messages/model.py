@@ -44,7 +44,7 @@ CONFLICT_CODES = {ConflictRule.REPLACE: 0, ConflictRule.KEEP: 1, ConflictRule.EA
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """The effect of an offer whose key is live."""
+    """Conflict policy: the effect of an offer whose key is live."""
 
     rule: ConflictRule
     max_wait: timedelta | None = None
@@ -70,7 +70,7 @@ class Conflict:
 
     @classmethod
     def debounce(cls, max_wait: timedelta) -> Conflict:
-        """Each offer replaces and postpones the live message, at most until `max_wait` after the first of the series."""
+        """Each offer replaces and postpones the live message, at most until `max_wait` after the first offer."""
         return cls(ConflictRule.DEBOUNCE, limits.check_delay(max_wait, "max_wait"))
 
 
@@ -119,14 +119,14 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
 class LeaseId(msgspec.Struct, frozen=True, order=True, gc=False):
     """The right to settle one message: its key and the token of its lease.
 
-    Neither can refer to anything, so the garbage collector need not know it: a batch makes thousands at once."""
+    Not tracked by the garbage collector, since it contains no references: a batch creates thousands."""
 
     key: str
     token: UUID
 
 
 class Failure(NamedTuple):
-    """One nack: the lease, the error, and when it is retried: at an instant, after a while, or by the retry policy."""
+    """One nack: the lease, the error and the time of the retry: an instant, a delay, or by the retry policy."""
 
     lease_id: LeaseId
     error: str | None = None
@@ -159,7 +159,7 @@ class Lease(msgspec.Struct, Generic[P], frozen=True):
         return self.attempt > 1
 
     def decoded(self, payload: Q) -> Lease[Q]:
-        """The same lease with what its payload was decoded to."""
+        """The same lease with a decoded payload."""
         return cast("Lease[Q]", msgspec.structs.replace(self, payload=payload))
 
 

@@ -9,7 +9,7 @@ from tarry.core import limits
 from tarry.core.errors import InvalidInput
 
 _STEEPEST = 62
-"""After this many doublings every cap is reached, and floating point does not overflow yet (also in SQL)."""
+"""Maximum exponent: every cap is reached by then, and floating point does not overflow (also in SQL)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class Retry:
         return timedelta(seconds=seconds * (1.0 - self.jitter * spread))
 
     def as_data(self) -> dict[str, float]:
-        """The JSON form: durations in seconds. The number of attempts is stored beside it."""
+        """The JSON form, with durations in seconds and without `max_attempts`, which is stored separately."""
         return {
             "initial_for": self.initial_for.total_seconds(),
             "factor": self.factor,

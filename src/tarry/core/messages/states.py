@@ -44,7 +44,7 @@ TRANSITIONS = tuple(
 
 
 def live_state(*, due_at: datetime, lease_until: datetime | None, now: datetime) -> State:
-    """The state, which is derived, never stored. `lease_until` is None without a lease since the offer or last release."""
+    """The state, which is derived and never stored. `lease_until` is None without a lease since the offer or release."""
     if lease_until is not None and lease_until > now:
         return State.LEASED
     return State.DELAYED if due_at > now else State.READY

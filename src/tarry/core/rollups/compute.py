@@ -1,4 +1,4 @@
-"""Rollups computed from the events themselves, for stores that keep a bounded journal and no slices."""
+"""Rollups computed from events, for stores with a bounded journal and without stored slices."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ _COUNTED = {
 _OF_CONSUMERS = frozenset({K.LEASED, K.TOUCHED, K.ACKED, K.NACKED, K.EXPIRED, K.RELEASED, K.BURIED})
 
 Timed = Iterable[tuple[datetime, Event]]
-"""Events with the beginnings of their slices."""
+"""Events with the start times of their slices."""
 
 
 def start_of(event: Event, width: timedelta) -> datetime:
@@ -39,7 +39,7 @@ def slices_of(events: Timed, sum_of: Sequence[str] | None = None) -> list[QueueS
 def times_of(
     events: Timed, measure: Measure, sum_of: Sequence[str] | None = None, whole_at: datetime | None = None
 ) -> list[TimeBucket]:
-    """`whole_at`: the beginning of the window, if it is one slice."""
+    """`whole_at`: start of the window, if it counts as one slice."""
     totals: Counter[tuple[datetime, str, int]] = Counter()
     for start, event in events:
         took = measured(event)
@@ -72,7 +72,7 @@ def _counts(kinds: Counter[K]) -> dict[str, int]:
 def deaths_of(
     letters: Sequence[tuple[str, datetime, str | None]], width: timedelta, since: datetime, until: datetime
 ) -> list[DeathSlice]:
-    """Of fingerprints, times and consumers."""
+    """`letters`: fingerprints, times of death and consumers."""
     slices: dict[tuple[str, datetime | None], list[str | None]] = {}
     for fingerprint, died_at, consumer in letters:
         start = since + (died_at - since) // width * width if since <= died_at < until else None

@@ -1,4 +1,4 @@
-"""Whether a queue needs attention, judged from its state now and its recent events."""
+"""Health of a queue, judged by its current state and recent events."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tarry.core.settings import QueueInfo
 from tarry.core.workers.model import LATE_AFTER
 
 JUDGED_FOR = timedelta(minutes=15)
-"""Events of this time count as recent."""
+"""Events within this time count as recent."""
 _RATE_FOR = timedelta(minutes=5)
 _FAILING = 0.2
 _NEARLY_FULL = 0.9
 _FEW = 10
-"""Attempts below which a share of failures means nothing."""
+"""Minimum number of attempts for a meaningful failure share."""
 
 
 class Concern(StrEnum):
@@ -62,12 +62,12 @@ class QueueHealth:
     offered_per_s: float
     acked_per_s: float
     failed_share: float | None
-    """Of the attempts that ended lately; None if there were none."""
+    """Share of recent attempts that failed; None if there were none."""
     buried: int
     consumers: int
-    """Workers that report, and others that were active in the last minute; or processes that wait, if these are more."""
+    """Reporting workers and consumers active in the last minute; or waiting processes, if there are more."""
     drained_for: timedelta | None
-    """How long until what is ready is worked off at the current rate. None: nothing is ready, or it grows."""
+    """Time until all ready messages are processed at the current rate. None: none is ready, or their number grows."""
     is_growing: bool
     findings: tuple[Finding, ...]
 
@@ -81,7 +81,7 @@ def judge(
     now: datetime,
     workers: Collection[str] = (),
 ) -> QueueHealth:
-    """`slices`, `lags` and `consumers`: of this queue, of the last `JUDGED_FOR`. `workers`: that report now, by consumer."""
+    """`slices`, `lags`, `consumers`: this queue's, of the last `JUDGED_FOR`. `workers`: consumers of reporting workers."""
     recent = [row for row in slices if row.start_at >= now - _RATE_FOR]
     rate_s = _RATE_FOR.total_seconds()
     offered, acked = (sum(getattr(row, name) for row in recent) / rate_s for name in ("offered", "acked"))

@@ -1,4 +1,4 @@
-"""Rollups of the journal: counts and durations of each queue in each slice of time."""
+"""Rollups of the journal: counts and durations per queue and time slice."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,28 +16,28 @@ WIDTHS: Mapping[timedelta, timedelta] = {
     timedelta(minutes=10): timedelta(days=8),
     timedelta(hours=1): timedelta(days=90),
 }
-"""The widths of slices, and how long slices of each are kept."""
+"""Slice widths, and how long slices of each width are kept."""
 CONSUMER_WIDTHS = (timedelta(minutes=1), timedelta(hours=1))
 _PER_OCTAVE = 4
 LAST_BUCKET = 200
 MOST_ROWS = 200_000
 DUE_COUNTED = 10_000
-"""Messages that `due_ahead` counts of one priority, which all queues share."""
+"""Maximum number of messages that `due_ahead` counts per priority, divided among all queues."""
 SAMPLED = 2_500
-"""The same for a sample of the states, on each side of the present: with a million live messages 10,000 took 67 ms."""
+"""The same for state samples, before and after now: with a million live messages, 10,000 took 67 ms."""
 LEAST_DUE_COUNTED = 100
-"""Of each queue, however many there are."""
+"""Minimum of these limits per queue."""
 
 
 class Measure(StrEnum):
     LAG = "lag"
-    """How late first deliveries were: from when a message was due to its lease."""
+    """Delay of first deliveries: from the due time to the lease."""
     WORK = "work"
-    """How long attempts took: from the lease to the ack or nack."""
+    """Duration of attempts: from the lease to the ack or nack."""
 
 
 class RollupWindow(NamedTuple):
-    """Slices of one of `WIDTHS` that begin between two instants, of one queue or of all."""
+    """Slices of one width that begin between two instants, for one queue or all."""
 
     width: timedelta
     since: datetime
@@ -59,7 +59,7 @@ class QueueSlice(NamedTuple):
     redriven: int = 0
     removed: int = 0
     live_delta: int = 0
-    """By how many the live messages became more."""
+    """Change in the number of live messages."""
     dead_delta: int = 0
 
 
@@ -90,31 +90,31 @@ class ConsumerSlice(NamedTuple):
     nacked: int
     expired: int
     work_s: float
-    """The sum over acks and nacks."""
+    """Sum over acks and nacks."""
     last_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """A queue now."""
+    """The current state of a queue."""
 
     queue: str
     counts: Counts
     waiting: int
-    """Processes that wait for a message."""
+    """Processes waiting for a message."""
     live_total: int | None = None
-    """Exact, as of the last roll-up; None where the journal is off or nothing was rolled up yet."""
+    """Exact at the last roll-up; None if the journal is off or nothing was rolled up yet."""
     dead_total: int | None = None
 
     @property
     def dead(self) -> Counted:
-        """Exact where the total is known; it may be a moment old, so it is not less than what was counted."""
+        """Exact if the total is known. The total may be slightly outdated, so the count is a lower bound."""
         counted = self.counts.dead
         return counted if self.dead_total is None else Counted(max(self.dead_total, counted.n))
 
 
 class DeathSlice(NamedTuple):
-    """Dead letters of one fingerprint that died in one slice of time."""
+    """Dead letters of one fingerprint that died in one time slice."""
 
     fingerprint: str
     start_at: datetime | None
@@ -126,7 +126,7 @@ class DeathSlice(NamedTuple):
 class RolledUp(NamedTuple):
     events: int
     complete: bool
-    """False: there is more to add. What another process is adding counts as added."""
+    """False: more events remain. Events that another process is adding count as added."""
 
 
 def upper_s(bucket: int) -> float:
@@ -139,8 +139,7 @@ def bucket_of(took_s: float) -> int:
 
 
 def quantiles(buckets: Mapping[int, int], shares: Sequence[float]) -> list[float | None]:
-    """The durations that each of `shares` (in ascending order) of all do not exceed, within the 19 % of a bucket; None if
-    there are none."""
+    """The durations at these quantiles (`shares`, ascending), to within the 19 % of a bucket; None if there are none."""
     total, seen = sum(buckets.values()), 0
     reached: list[float | None] = []
     for bucket in sorted(buckets) if total else ():
@@ -155,7 +154,7 @@ def quantile(buckets: Mapping[int, int], share: float) -> float | None:
 
 
 def measured(event: Event) -> tuple[Measure, float] | None:
-    """The measure and the seconds that an event adds to the histograms, as rollups/sql/add.sql computes it."""
+    """The measure and seconds that an event adds to the histograms, as in rollups/sql/add.sql."""
     if event.kind is EventKind.LEASED and event.attempt == 1 and event.due_at is not None:
         return Measure.LAG, max(0.0, (event.at - event.due_at).total_seconds())
     if event.kind in (EventKind.ACKED, EventKind.NACKED) and event.leased_at is not None:

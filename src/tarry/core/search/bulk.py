@@ -1,4 +1,4 @@
-"""Jobs that change all messages that match a search. Stored, so that they survive the process that started them."""
+"""Jobs that change all messages matching a search. Stored, so they survive the process that started them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tarry.core.messages.states import State
 from tarry.core.search.query import Search, parse
 
 KEPT_FOR = timedelta(days=30)
-"""How long a job that has ended is listed."""
+"""How long a finished job is listed."""
 IDLE_FOR = timedelta(seconds=30)
-"""A running job without progress for this long: its process has ended, and a sweeper continues it."""
+"""After this time without progress, a sweeper continues a running job: its process has stopped."""
 
 
 class Verb(StrEnum):
@@ -37,19 +37,19 @@ class BulkJob:
     verb: Verb
     query: str
     queues: tuple[str, ...]
-    """Those that the caller may change."""
+    """Queues that the caller may change."""
     started_by: str
     state: BulkState
     created_at: datetime
     updated_at: datetime
     error: str | None = None
-    """Of the dead letters, if it buries."""
+    """Error of the dead letters, for `bury`."""
     changed: int = 0
     skipped: int = 0
-    """They had changed since they were read, or were leased."""
+    """Messages that had changed since they were read, or were leased."""
     reason: str | None = None
     after: MessagePosition | None = None
-    """Where its next page begins."""
+    """Start of the next page."""
     step: int = 0
     ended_at: datetime | None = None
 
@@ -70,7 +70,7 @@ class BulkJob:
         )
 
     def saved(self, now: datetime, progress: BulkProgress, step: int | None) -> BulkJob | None:
-        """As `SearchRole.save_bulk` returns it; for stores without SQL."""
+        """The job after `SearchRole.save_bulk`, for stores without SQL."""
         if not self.is_running if step is None else self.step != step:
             return None
         state = progress.state if self.is_running else self.state
@@ -92,13 +92,13 @@ class BulkJob:
 
     @property
     def search(self) -> Search:
-        """Relative times of the query are those of the start. A ready message needs no delivery."""
+        """Relative times in the query count from the start of the job. `deliver` selects delayed messages by default."""
         search = parse(self.query, self.created_at)
         return replace(search, state=search.state or State.DELAYED) if self.verb is Verb.DELIVER else search
 
 
 class BulkProgress(NamedTuple):
-    """What one step of a job adds."""
+    """Progress of one step of a job."""
 
     changed: int = 0
     skipped: int = 0

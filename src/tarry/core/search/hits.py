@@ -11,7 +11,7 @@ from tarry.core.messages.model import Counted, DeadLetter, KeptMessage, MessageP
 from tarry.core.messages.states import State
 
 WALK = 10_000
-"""Messages that one search may scan, more or less, of all its queues."""
+"""Approximate maximum number of messages that one search scans, over all its queues."""
 _SHARED = ("queue", "key", "version", "attempt", "priority", "due_at", "consumer", "type")
 
 
@@ -25,7 +25,7 @@ class Hit:
     priority: int
     due_at: datetime
     at: datetime
-    """Of a live message: when it is due; of others: when they ended."""
+    """When a live message is due, or when a finished or dead one ended."""
     created_at: datetime | None = None
     leased_at: datetime | None = None
     lease_until: datetime | None = None
@@ -34,7 +34,7 @@ class Hit:
     error: str | None = None
     max_attempts: int | None = None
     trace: str | None = None
-    """The id of the trace in which it was offered."""
+    """Trace id of its offer."""
 
     @classmethod
     def of_live(cls, message: StoredMessage[bytes]) -> Hit:
@@ -64,7 +64,7 @@ class Hit:
 
 
 def _trace(source: KeptMessage[bytes]) -> str | None:
-    """Of the header `traceparent`, such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01."""
+    """The trace id in `traceparent`, such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01."""
     return ((source.headers or {}).get("traceparent") or "").lower()[3:35] or None
 
 
@@ -78,7 +78,7 @@ class SearchPage:
 
     messages: list[StoredMessage[bytes]]
     matching: Counted
-    """How many match, of those that were scanned; `capped`: not all were scanned."""
+    """Matches among the scanned messages; `capped`: not all were scanned."""
     scanned: int
     horizon: MessagePosition | None = None
-    """Where the scan ended, if it did not reach the end: the next page begins there."""
+    """Where an incomplete scan stopped: the next page begins there."""

@@ -1,4 +1,4 @@
-"""The port of search and bulk jobs."""
+"""The port for search and bulk jobs."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -12,7 +12,7 @@ from tarry.core.search.query import Search
 
 
 class SearchRole(Protocol):
-    """Reads over many queues, each of which scans a bounded number of rows, and the jobs that change all matches."""
+    """Searches over many queues, with a bounded scan per queue, and bulk jobs that change all matches."""
 
     def messages(
         self,
@@ -23,11 +23,11 @@ class SearchRole(Protocol):
         after: MessagePosition | None = None,
         payloads: bool = False,
     ) -> Operation[SearchPage]:
-        """Live messages of these queues. Terms about payloads are left to the caller. `payloads` False: they are empty."""
+        """Live messages of these queues. The caller checks payload terms. Without `payloads`, payloads are empty."""
         ...
 
     def journal_since(self) -> Operation[datetime | None]:
-        """The beginning of the oldest day in the journal: older events are in the archive only. None: not known."""
+        """Start of the oldest day in the journal: older events are only in the archive. None: unknown."""
         ...
 
     def start_bulk(
@@ -39,14 +39,14 @@ class SearchRole(Protocol):
     def bulk_jobs(
         self, *, job: int | None = None, idle_for: timedelta | None = None, limit: int = 50
     ) -> Operation[list[BulkJob]]:
-        """The newest first: one by its id, or all. `idle_for`: running ones that had no progress for this long."""
+        """One job by id, or all, newest first. `idle_for`: only running jobs without progress for this long."""
         ...
 
     def save_bulk(self, job: int, progress: BulkProgress, *, step: int | None = None) -> Operation[BulkJob | None]:
-        """Add the progress of one step, if that is still the next one, and return the job. Without `step`, end a running
-        job, whose current step is still added. None: neither."""
+        """Add the progress of a step if it is still the next one, and return the job. Without `step`, end a running job,
+        whose current step is still added. None: the job was not changed."""
         ...
 
     def forget_bulk(self, *, limit: int = 1_000) -> Operation[int]:
-        """Delete jobs that ended longer than `KEPT_FOR` ago, and return how many."""
+        """Delete jobs that finished more than `KEPT_FOR` ago; returns how many."""
         ...

@@ -1,6 +1,6 @@
 """The query language for messages: `queue:orders state:ready attempts:>3 error:~timeout due:<+1h payload.user.id:42`.
 
-One line, all of whose terms must hold. A word without a qualifier is the beginning of a key. Values with spaces are quoted.
+All terms must match. A word without a qualifier is a key prefix. Values with spaces are quoted.
 """
 
 import re
@@ -17,7 +17,7 @@ from tarry.core.messages.states import State
 from tarry.core.search.hits import Hit
 
 LONGEST = 400
-"""Characters of a query."""
+"""Maximum length of a query, in characters."""
 MOST_TERMS = 20
 QUALIFIERS: Mapping[str, str] = {
     "id": "id:1234, the version of a message",
@@ -45,7 +45,7 @@ _BEHIND_ALL = "\U0010ffff"
 
 
 class Term(NamedTuple):
-    """One term as it was written. `name`: its qualifier; empty for a word."""
+    """One term as written. `name`: its qualifier; empty for a word."""
 
     text: str
     name: str
@@ -53,7 +53,7 @@ class Term(NamedTuple):
 
 
 class Span(NamedTuple):
-    """From `low` to `high`, both included; None: no bound."""
+    """From `low` to `high`, both inclusive; None: no bound."""
 
     low: int | None = None
     high: int | None = None
@@ -67,7 +67,7 @@ class Span(NamedTuple):
 
 
 class Period(NamedTuple):
-    """From `since`, included, to `until`, excluded; None: no bound."""
+    """From `since` (inclusive) to `until` (exclusive); None: no bound."""
 
     since: datetime | None = None
     until: datetime | None = None
@@ -81,7 +81,7 @@ class Period(NamedTuple):
 
 
 class LagSpan(NamedTuple):
-    """At least `least` and less than `below`, counted until `now` of what was not delivered. Empty: no bound."""
+    """At least `least` and less than `below`; counted until `now` for undelivered messages. Without `now`: no bound."""
 
     now: datetime | None = None
     least: timedelta = timedelta(0)
@@ -109,7 +109,7 @@ class PayloadTerm(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """The conditions that a message must meet. Absent fields do not restrict."""
+    """Conditions on a message. Absent fields do not restrict."""
 
     queue: str | None = None
     version: int | None = None
@@ -119,26 +119,26 @@ class Search:
     type: str | None = None
     consumer: str | None = None
     error: str | None = None
-    """A part of the last error, whatever its case."""
+    """Substring of the last error, ignoring case."""
     attempts: Span = ANY
     priority: Span = ANY
     due: Period = EVER
     created: Period = EVER
     lag: LagSpan = ANY_LAG
     trace: str | None = None
-    """The beginning of a trace id."""
+    """Prefix of a trace id."""
     payload: tuple[PayloadTerm, ...] = ()
     terms: tuple[Term, ...] = field(default=(), compare=False)
 
     @property
     def keys(self) -> tuple[str, str] | None:
-        """The range of keys, its end excluded, if keys are restricted."""
+        """The key range (end exclusive), if keys are restricted."""
         if self.key is not None:
             return self.key, self.key + "\x01"
         return None if self.key_prefix is None else (self.key_prefix, self.key_prefix + _BEHIND_ALL)
 
     def admits(self, hit: Hit) -> bool:
-        """All but queue, state and payload, where SQL does not compare."""
+        """Check all terms except queue, state and payload, for hits that SQL did not filter."""
         return (
             self.key in (None, hit.key)
             and self.version in (None, hit.version)
@@ -165,7 +165,7 @@ class Search:
 
 
 def parse(text: str, now: datetime) -> Search:
-    """Raises `InvalidInput`, which names the qualifier. `now`: what relative times such as `-2h` are counted from."""
+    """Raises `InvalidInput` that names the qualifier. `now`: the base of relative times such as `-2h`."""
     if len(text) > LONGEST:
         raise InvalidInput(f"a search has at most {LONGEST} characters, got {len(text):,}")
     if "\x00" in text:
@@ -194,7 +194,7 @@ def without(search: Search, term: Term) -> str:
 
 
 def quoted(value: str) -> str:
-    """A value as a term contains it."""
+    """A value, quoted for use in a term."""
     if _WORD.fullmatch(value) and not value.startswith(('"', "~")):
         return value
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
@@ -359,7 +359,7 @@ def _compared(value: str) -> tuple[str, str]:
 
 
 _REPEATED = frozenset({"attempts", "priority", "due", "created", "lag"})
-"""Both ends of a range may be given."""
+"""Qualifiers that may occur twice, for both ends of a range."""
 
 
 def _has(value: Any, path: tuple[str, ...], sought: str) -> bool:

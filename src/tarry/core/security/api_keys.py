@@ -32,17 +32,17 @@ ROLES: Mapping[str, frozenset[Action]] = {
     "operator": frozenset({Action.READ, Action.PRODUCE, Action.CONSUME}),
     "viewer": frozenset({Action.READ}),
 }
-"""Names for sets of actions, the widest first."""
+"""Names for sets of actions, widest first."""
 
 
 def role_of(actions: Collection[Action]) -> str:
-    """The widest role whose actions are all among these."""
+    """The widest role that needs only these actions."""
     return next((role for role, needed in ROLES.items() if needed.issubset(actions)), "limited")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
-    """`queues` are names, or prefixes of names followed by `*`. `active` is by the store's clock at the time of the read."""
+    """`queues`: names, or prefixes followed by `*`. `active`: by the store's clock when the key was read."""
 
     id: str
     name: str
@@ -55,7 +55,7 @@ class ApiKey:
     active: bool = True
 
     def added(self, now: datetime, expires_for: timedelta | None) -> ApiKey:
-        """As it is stored by a store without SQL: it expires after a while, and at `expires_at` at the latest."""
+        """The key as stored by a store without SQL. It expires after `expires_for`, at the latest at `expires_at`."""
         ends = [end for end in (None if expires_for is None else now + expires_for, self.expires_at) if end is not None]
         return replace(self, created_at=now, expires_at=min(ends, default=None))
 
@@ -101,7 +101,7 @@ class KeyText(NamedTuple):
         return sha256(self.secret.encode()).digest()
 
     def proves(self, key: ApiKey | None) -> bool:
-        """Whether the secret is that of an active key. Takes constant time, also for an unknown key."""
+        """Whether the secret belongs to an active key. Takes constant time, even for an unknown key."""
         equal = compare_digest(self.secret_hash, NO_SECRET if key is None else key.secret_hash)
         return equal and key is not None and key.active
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 AUDITS_SEARCHED = 100_000
-"""Rows that one search reads at most."""
+"""Maximum number of rows that one search reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,4 +26,4 @@ class Audited(AuditEntry):
     id: int
     at: datetime
     status: int | None = None
-    """The HTTP status of the response. None: the process ended before it responded."""
+    """HTTP status of the response. None: the process stopped before it responded."""

@@ -1,8 +1,8 @@
 """Browser sessions: credentials for pages that cannot send an API key.
 
-A session contains the id of its key and is signed with the hash of that key's secret. So it needs no table and no server
-secret, is valid at every broker of the database, and ends with the key. A user that can read the hashes can forge one,
-but can read the messages too."""
+A session contains the id of its key and is signed with the hash of the key's secret. So it needs no table and no server
+secret, is valid at every broker of the database, and expires with the key. A database user that can read the hashes can
+forge a session, but can read the messages as well."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Session(NamedTuple):
         return datetime.fromtimestamp(min(self.until_s, 253_402_300_799), UTC)
 
     def proves(self, key: ApiKey | None, purpose: str = EVENTS) -> bool:
-        """Whether the session was signed with this active key. Takes constant time, also for an unknown key.
+        """Whether the session was signed with this active key. Takes constant time, even for an unknown key.
 
         The caller compares `until` with the database's clock.
         """

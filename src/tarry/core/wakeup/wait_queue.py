@@ -1,4 +1,4 @@
-"""The wait queue of consumers: one of them sleeps until the head of a queue is due, the others wait behind it.
+"""The wait queue of consumers: the leader sleeps until the head of a queue is due, the others wait behind it.
 
 All decisions for threads and tasks are made here: the leader, the length of its sleep, the consumer to wake. Nothing here
 blocks: `waiting` yields the next step, and the caller executes it by blocking or awaiting."""
@@ -20,23 +20,23 @@ FIRST_SLEEP_S = 0.01
 SLEEP_GROWTH = 4
 """A transaction that was open when the wait began did not see the waiter and will not notify it. Sleeps therefore begin
 short and grow: such a message is late by a few times the duration of its transaction, and a consumer that has waited
-long queries rarely. A store also notifies for what is due before the end of the next sleep, so a transaction shorter than
+long queries rarely. A store also notifies for messages due before the end of the next sleep, so a transaction shorter than
 a sleep cannot span its renewal unnoticed."""
 _AFTER_DELIVERY_S = 0.005
 """After a delivery more messages are likely: poll again after this, before notifications are requested. Under load no
 notifications are sent at all; only idle consumers are notified."""
 _LOCKED_S = 0.01
-"""A message that is due but could not be leased is locked by an open transaction: poll again soon, but not in a loop."""
+"""A due message that could not be leased is locked by an open transaction: poll again soon, but not in a tight loop."""
 _EMPTY_POLL_S = 0.005
 _MOST_EMPTY_POLLS = 4
-"""A notification wakes the leaders of several processes. A leader that found nothing reacts to the next one later, by at
-most 80 ms."""
+"""A notification wakes the leaders of several processes. After an empty poll, a leader reacts to the next one up to 80 ms
+later."""
 _SAME_S = 0.001
 _ABANDONED_KEPT = 1_000
 
 
 class Condition(Protocol):
-    """The part of `threading.Condition` that waiting needs; strategies and tests implement it too."""
+    """The part of `threading.Condition` that waiting needs; also implemented by strategies and tests."""
 
     def __enter__(self) -> bool: ...
     def __exit__(
@@ -95,12 +95,12 @@ _POLL = Poll()
 
 
 class WaitGroup:
-    """The consumers of one process that wait for one queue (and type). The first leads, and alone changes the fields."""
+    """The consumers of one process waiting for one queue (and type). The first is the leader; only it changes the fields."""
 
     def __init__(self) -> None:
         self.waiters: OrderedDict[Waiter, None] = OrderedDict()
         self.notified_at = math.inf
-        """When the leader reacts to a notification: at once, or later if other processes are to react first."""
+        """When the leader reacts to a notification: immediately, or later if other processes should react first."""
         self.asleep_until = math.inf
         """When the sleeping leader wakes by itself; infinity if it is awake."""
         self.announced_at = -math.inf
@@ -136,7 +136,7 @@ class WaitQueue:
         condition: Callable[[], Condition] = threading.Condition,
         random: Callable[[], float] = random,
     ) -> None:
-        """`condition` makes the condition on which a blocked thread waits."""
+        """`condition` creates the condition on which a blocked thread waits."""
         self.condition = condition
         self.scan_s = scan_every.total_seconds()
         self._listening_scan_s = max(scan_every, listening_scan_every).total_seconds()
@@ -164,7 +164,7 @@ class WaitQueue:
             return group
 
     def leave(self, key: WaitKey, waiter: Waiter) -> None:
-        """Remove a consumer, for whatever reason it leaves. If it led, the next one leads and polls at once."""
+        """Remove a consumer. If it was the leader, the next one leads and polls immediately."""
         with self._lock:
             group = self._groups.get(key)
             if group is None or waiter not in group.waiters:
@@ -183,8 +183,8 @@ class WaitQueue:
     def notify(self, key: WaitKey, due_in: timedelta | None = None, *, within_s: float = 0.0) -> None:
         """Wake the leader for a new message, unless `due_in` is not before the end of its sleep.
 
-        `within_s`: other processes were notified by name. This one looks at a random time within these seconds, in case
-        they have ended. A look that is planned already stays: a process looks once, however many messages come meanwhile.
+        `within_s`: other processes were notified by name. This one polls at a random time within these seconds, in case
+        they have stopped. A poll that is already planned stays: further messages cause no further polls.
         """
         with self._lock:
             group, now = self._groups.get(key), self.monotonic()
@@ -247,8 +247,8 @@ def waiting(
 ) -> Generator[Step, Any, Sequence[Any]]:
     """Poll; then join the group; then, as its leader, sleep until a message may be deliverable, and poll again.
 
-    Returns the result of the last poll: empty when the time was over. Every consumer leases for itself, so no message is
-    leased for a consumer that has left."""
+    Returns the result of the last poll: empty after the timeout. Every consumer leases for itself, so no message is leased
+    for a consumer that has left."""
     monotonic = wait_queue.monotonic
     deadline = math.inf if timeout is None else monotonic() + timeout.total_seconds()
     deliveries = yield _POLL
@@ -270,7 +270,7 @@ def waiting(
                 group.just_delivered = False
                 yield Sleep(min(_AFTER_DELIVERY_S, remaining_s))
             elif not (yield from _sleep(wait_queue, group, deadline, is_locked=is_locked)):
-                continue  # no sign of a message: the next announcement finds one as well as a poll
+                continue  # no sign of a message: the next announcement would detect one, too
             if deliveries := (yield _POLL):
                 group.delivered()
                 return deliveries
@@ -281,9 +281,9 @@ def waiting(
 
 
 def _sleep(wait_queue: WaitQueue, group: WaitGroup, deadline: float, *, is_locked: bool) -> Generator[Step, Any, bool]:
-    """Announce the sleep, and sleep for the time of the hint. True if a message may be deliverable, or the time is over.
+    """Announce the sleep, then sleep as long as the hint allows. True if a message may be deliverable, or after the timeout.
 
-    `is_locked`: by the last hint a message was due, and the poll did not return it."""
+    `is_locked`: by the last hint a message was due, but the poll did not return it."""
     monotonic = wait_queue.monotonic
     announced_at = monotonic()
     # Producers did not notify us for a while: treat this as the beginning of the wait.
@@ -296,7 +296,7 @@ def _sleep(wait_queue: WaitQueue, group: WaitGroup, deadline: float, *, is_locke
     now = monotonic()
     due_s = math.inf if hint.due_in is None else hint.due_in.total_seconds()
     if announced_at + due_s < group.head_at - _SAME_S:
-        group.empty_polls = 0  # the notification had a reason: there is an earlier head
+        group.empty_polls = 0  # the notification was justified: there is an earlier head
     group.head_at = announced_at + due_s
     if due_s <= 0 and not is_locked:
         return True
@@ -311,9 +311,8 @@ def _sleep(wait_queue: WaitQueue, group: WaitGroup, deadline: float, *, is_locke
         group.asleep_until = math.inf
     may_be_due = group.notified_at == -math.inf or due_s <= sleep_s
     if may_be_due:
-        group.empty_polls = min(
-            group.empty_polls + 1, _MOST_EMPTY_POLLS
-        )  # `delivered` resets this if the next poll returns messages
+        # `delivered` resets this if the next poll returns messages.
+        group.empty_polls = min(group.empty_polls + 1, _MOST_EMPTY_POLLS)
     else:
         group.empty_polls = 0
     return may_be_due or now >= deadline

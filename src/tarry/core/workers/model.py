@@ -1,4 +1,4 @@
-"""Running workers: what each reports of itself now and then."""
+"""Running workers: their periodic reports."""
 
 from __future__ import annotations
 
@@ -8,42 +8,42 @@ from datetime import datetime, timedelta
 from typing import Any
 
 REPORT_EVERY = timedelta(seconds=15)
-"""One statement of each worker, also of an idle one."""
+"""Interval of reports, one statement each, also by idle workers."""
 LATE_AFTER = timedelta(seconds=60)
-"""A worker that has not reported for this long is probably gone."""
+"""A worker without a report for this long has probably stopped."""
 KEPT_FOR = timedelta(minutes=15)
-"""And is dropped after this."""
+"""A worker without a report for this long is no longer listed."""
 RELEASES_KEPT_FOR = timedelta(days=30)
-"""How long it is known which release a consumer ran."""
+"""How long the releases of consumers are kept."""
 RELEASE_NOTED_EVERY = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerState:
     id: str
-    """Its own, also if several share the name of a consumer."""
+    """Unique, even if several workers share a consumer name."""
     consumer: str
     host: str
     pid: int
     version: str
-    """Of Tarry."""
+    """Tarry's version."""
     queues: tuple[str, ...]
     concurrency: int
     running: int = 0
-    """Handlers at this moment."""
+    """Running handlers."""
     extensions: int = 0
-    """Leases that its heartbeat has prolonged, since it started."""
+    """Leases prolonged by its heartbeat since the start."""
     is_stopping: bool = False
     release: str | None = None
-    """Of the user's program."""
+    """Version of the user's program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerReport(WorkerState):
-    """What a worker reports of itself."""
+    """The report that a worker sends."""
 
     at: datetime
-    """Its clock, of which the store takes the skew."""
+    """The worker's clock, from which the store computes the skew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +51,11 @@ class RunningWorker(WorkerState):
     """The last report of a worker, with times of the store's clock."""
 
     skew: timedelta
-    """How far its clock is ahead of the store's, give or take the time of a request."""
+    """How far its clock is ahead of the store's, to within the duration of a request."""
     started_at: datetime
     seen_at: datetime
     drain_at: datetime | None = None
-    """When the drain was requested: to finish what it has, and end."""
+    """When a drain was requested: the worker finishes its messages and stops."""
 
     @classmethod
     def of(
@@ -72,18 +72,18 @@ class RunningWorker(WorkerState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerRelease:
-    """When a consumer ran a release. Workers report it, so a message need not."""
+    """The time a consumer ran a release, from the reports of workers: messages need not carry it."""
 
     consumer: str
     release: str
     first_at: datetime
     last_at: datetime
-    """Of the last report but for `RELEASE_NOTED_EVERY`."""
+    """Time of the last report, up to `RELEASE_NOTED_EVERY` too early."""
 
 
 def releases_of(known: Iterable[WorkerRelease], consumer: str, since: datetime, until: datetime) -> list[str]:
-    """Which releases a consumer ran in this time. Several, if workers of one name ran different ones."""
+    """The releases that a consumer ran in this time; several if workers of one name ran different ones."""
     late = RELEASE_NOTED_EVERY + REPORT_EVERY
     own = [row for row in known if row.consumer == consumer and row.first_at <= until and row.last_at + late >= since]
-    # A report may be a minute old: another release that has begun since then replaces it.
+    # A report may be a minute old: another release that has started since then replaces it.
     return sorted({row.release for row in own if not any(row.last_at < other.first_at <= since for other in own)})

@@ -1,4 +1,4 @@
-"""The port of running workers."""
+"""The port for running workers."""
 
 import builtins
 from datetime import datetime
@@ -9,24 +9,24 @@ from tarry.core.workers.model import RunningWorker, WorkerRelease, WorkerReport
 
 
 class WorkersRole(Protocol):
-    """Which workers run. Nothing depends on it: what a crash of the store loses is there again after the next reports."""
+    """The list of running workers. Nothing depends on it: after a crash of the store, the next reports restore it."""
 
     def report(self, worker: WorkerReport) -> Operation[bool]:
-        """Store what a worker reports; returns whether it is to drain."""
+        """Store a worker's report; returns whether the worker should drain."""
         ...
 
     def leave(self, id: str) -> Operation[None]:
-        """A worker has ended."""
+        """Remove a stopped worker."""
         ...
 
     def list(self) -> Operation[builtins.list[RunningWorker]]:
-        """By consumer. Those that have not reported for `KEPT_FOR` are left out."""
+        """Sorted by consumer, without workers that have not reported for `KEPT_FOR`."""
         ...
 
     def releases(self, since: datetime) -> Operation[builtins.list[WorkerRelease]]:
-        """Which releases consumers ran since then, up to `RELEASES_KEPT_FOR` ago; the latest ones of very many."""
+        """Releases that consumers ran since then, at most `RELEASES_KEPT_FOR` ago; only the latest if there are very many."""
         ...
 
     def drain(self, consumer: str) -> Operation[int]:
-        """Let the workers of this name finish what they have, and end, after their next report; returns how many."""
+        """Request that the workers of this name finish their messages and stop, at their next report; returns how many."""
         ...

@@ -20,7 +20,7 @@ Generate = Callable[[datetime], Iterable[CronMessage]]
 
 
 class InstallOptions(Options, total=False):
-    """Options of a schedule besides its name, its times and its queue."""
+    """Schedule options apart from name, times and queue."""
 
     payload: Any
     """A value, or a function of the tick."""
@@ -28,7 +28,7 @@ class InstallOptions(Options, total=False):
 
 
 class Installed:
-    """An installed schedule. `close` ends this process's work for it; planned messages stay."""
+    """An installed schedule. After `close`, this process no longer plans it; planned messages stay."""
 
     def __init__(self, name: str, state: ScheduleState | None, close: Callable[[str], None]) -> None:
         self.name = name

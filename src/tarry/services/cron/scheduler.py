@@ -16,19 +16,19 @@ from tarry.core.ports import AsyncStore
 from tarry.services.cron.validation import planned
 
 SCAN_EVERY = timedelta(seconds=5)
-"""Interval of checks when nothing is due: a schedule may have been installed, or the clock set."""
+"""Interval between checks when nothing is due: a schedule may have been installed, or the clock changed."""
 KEEP_FOR = timedelta(days=90)
 """How long the ledger keeps single ticks."""
 AT_ONCE = 500
 """Maximum number of schedules that a scheduler plans in one transaction."""
 MOST_TICKS = 10_000
-"""Maximum number of ticks that a scheduler decides in one transaction; their payloads have at most `MOST_BYTES`."""
+"""Maximum number of ticks that a scheduler decides in one transaction, besides the `MOST_BYTES` of their payloads."""
 _log = logging.getLogger("tarry.cron")
 _FORGET_EVERY_S = 3600.0
 _SHORTEST_S = 0.05
 _AFTER_FAILURE_S = 1.0
 _WHILE_LOCKED_S = 0.25
-"""How soon to look again when a schedule that is due could not be planned."""
+"""How soon to retry when a due schedule could not be planned."""
 
 
 @dataclass(slots=True)
@@ -47,20 +47,20 @@ class RunReport:
     """The result of one scheduler run."""
 
     planned: int = 0
-    """Upper bound of planned messages: the ledger may have had some of them already."""
+    """Upper bound of planned messages: some may have been in the ledger already."""
     outrun: int = 0
-    """Schedules that another scheduler has planned meanwhile, or that another transaction has locked."""
+    """Schedules that another scheduler has just planned, or that another transaction has locked."""
     failed: dict[str, str] = field(default_factory=dict[str, str])
     replaced: list[str] = field(default_factory=list[str])
-    """Owned schedules that another process installed in another configuration."""
+    """Owned schedules that another process has installed with a different configuration."""
     more: bool = False
     """There may be more to do immediately."""
 
     def changes(
         self, due: Sequence[ScheduleState], now: datetime, owned: dict[str, Owned]
     ) -> list[list[ScheduleChange]]:
-        """The changes, in groups that are transactions of a bounded size: a payload is stored with each tick. A
-        failure of one schedule does not prevent the others from being planned."""
+        """The changes, grouped into transactions of bounded size: a payload is stored with each tick. If one schedule
+        fails, the others are still planned."""
         groups: list[list[ScheduleChange]] = []
         ticks = size = 0
         for state in due:
@@ -110,7 +110,7 @@ class AsyncScheduler:
     async def run_once(self) -> RunReport:
         """Plan the schedules that are due."""
         report, owned = RunReport(), dict(self.owned)
-        # Schedules that failed, or that another transaction has locked, come first again: they must not take the places of
+        # Schedules that failed or are locked by another transaction are selected first again: they must not crowd out
         # the others.
         limit = AT_ONCE + len(self._failed) + self._outrun
         due = await self._store.run(self._store.cron.due(list(owned), limit=limit))
@@ -137,7 +137,7 @@ class AsyncScheduler:
             if len(changes) == 1:
                 report.failed[changes[0].name] = error.message
                 return
-            for change in changes:  # one of them failed the batch; apply the others individually
+            for change in changes:  # find the change that failed the batch, and apply the others
                 await self._apply([change], report)
             return
         for change, is_applied in zip(changes, applied, strict=True):
@@ -147,7 +147,7 @@ class AsyncScheduler:
                 report.outrun += 1
 
     async def cycle(self) -> float:
-        """One run with all its parts; returns the seconds until the next."""
+        """Run all steps once; returns the seconds until the next cycle."""
         report = await self.run_once()
         await self._generate()
         await self._forget()
@@ -185,7 +185,7 @@ class AsyncScheduler:
         began_s = self._timer()
         now = await self._commands.now(None)
         forgotten = await self._store.run(self._store.cron.forget_ticks(now - KEEP_FOR))
-        # One batch at a time, with planning in between, until none is left; at most half of the time.
+        # One batch at a time with planning in between, for at most half of the time, until none is left.
         took_s = self._timer() - began_s
         self._forget_s = self._timer() + (max(took_s, _SHORTEST_S) if forgotten else _FORGET_EVERY_S)
         if forgotten:

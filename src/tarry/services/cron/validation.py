@@ -1,4 +1,4 @@
-"""Validates and encodes the schedules of a caller before anything is stored."""
+"""Validation and encoding of schedules before anything is stored."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ POLICY = frozenset(field.name for field in dataclasses.fields(Policy))
 
 
 class Options(TypedDict, total=False):
-    """Options of every schedule besides its times."""
+    """Schedule options apart from its times."""
 
     priority: int
     type: str | None
@@ -47,8 +47,8 @@ def spec_of(
         known = ", ".join(sorted(Options.__annotations__))
         raise InvalidInput(f"a schedule has no option {', '.join(sorted(unknown))}", hint=f"it has {known}")
     policy = Policy(**{name: values.pop(name) for name in POLICY & values.keys()})
-    made = callable(payload)
-    data, content_type = (None, None) if made else encoded(payload, payload_limit)
+    is_function = callable(payload)
+    data, content_type = (None, None) if is_function else encoded(payload, payload_limit)
     spec = ScheduleSpec(
         name=name,
         schedule=schedule,
@@ -59,7 +59,7 @@ def spec_of(
         source=source,
         **values,
     )
-    if not made:
+    if not is_function:
         return spec, None
     zone = zone_of(schedule.zone or "UTC")
     return spec, lambda tick: encoded(payload(tick.astimezone(zone)), payload_limit)

@@ -1,7 +1,7 @@
-"""Fan-out of the growing journal: one reader tails it and distributes events to many subscribers.
+"""Fan-out of the journal: one reader tails it and distributes events to many subscribers.
 
-Nothing is read while there are no subscribers. A subscriber that does not keep up is disconnected, so that it costs no
-more than its buffer; it may resume from its last position and catch up from the journal."""
+Nothing is read while there are no subscribers. A subscriber that does not keep up is disconnected, so it costs no more than
+its buffer; it may resume from its last position and catch up from the journal."""
 
 import asyncio
 import logging
@@ -21,14 +21,14 @@ _log = logging.getLogger("tarry")
 
 PAGE = 500
 REPLAYS = 4
-"""Concurrent replays: when all subscribers reconnect at once, other queries need the database, too."""
+"""Maximum number of concurrent replays: when all subscribers reconnect, other queries still need the database."""
 TAKEN_WITHIN_S = 0.5
 """How long subscribers have to consume one page before the next one is added."""
 NOT_AGAIN_S = 30.0
 REPLAYED_BYTES = 256 * 1024
-"""Memory per subscriber that catches up, give or take one event."""
+"""Memory per subscriber that catches up, plus at most one event."""
 PAGES_AT_ONCE = 4
-"""Pages per cycle, before access is checked and new subscribers join: reading a fast-growing journal may never end."""
+"""Maximum pages per cycle: access checks and joins must not wait for the end of a fast-growing journal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Replayed:
 
 
 class EventHub:
-    """The distributor. `format` serializes events, once for all subscribers with that format. `run_once` reads new events."""
+    """Distributes new journal events to streams. Each event is serialized once per format."""
 
     def __init__(
         self,
@@ -54,8 +54,8 @@ class EventHub:
         calm: timedelta = timedelta(milliseconds=250),
         check_every: timedelta = timedelta(seconds=2),
     ) -> None:
-        """`buffer`: events that a subscriber may lag behind; `most`: events that are read at once, or replayed. Polls
-        again after `quick` while events arrive, and progressively less often, up to `calm`, when idle."""
+        """`buffer`: events that a subscriber may lag behind; `most`: maximum number of events per read or replay. Polls
+        after `quick` while events arrive, and when idle progressively less often, up to `calm`."""
         self._store = store
         self._format = format
         self._buffer = buffer
@@ -86,7 +86,7 @@ class EventHub:
         allowed: Callable[[], Awaitable[bool]],
         format: EventFormat | None = None,
     ) -> AsyncGenerator[Stream]:
-        """A subscriber, which gets nothing before it joins. The first one starts the loop, the last one ends it."""
+        """A subscriber, which gets nothing before it joins. The first one starts the loop, the last one stops it."""
         stream = Stream(wants, format or self._format, allowed=allowed, most=self._buffer, on_taken=self._taken.set)
         self._streams.add(stream)
         if self.is_stopping:
@@ -105,18 +105,18 @@ class EventHub:
                 await self._rest()
 
     async def join(self, stream: Stream) -> str:
-        """Start feeding a stream; returns its start position. Everything distributed before lies before it."""
+        """Start feeding a stream; returns its start position, after all events distributed so far."""
         called_at = time.monotonic()
         async with self._reading:
             if self._position is None:
                 started_at = time.monotonic()
                 self._position, self._read_at = await self._head(), started_at
             elif self._read_at < called_at:
-                # So that a subscriber with a position from here or from another broker is not ahead of this reader.
-                # Concurrent joins share one read.
+                # The reader must not be behind a position that the subscriber got here or from another broker. Concurrent
+                # joins share one read.
                 started_at = time.monotonic()
                 if not await self._read(started_at):
-                    # Reading may never catch up: read only up to the current head.
+                    # The journal grows faster than it is read: read up to the current head only.
                     head = await self._head()
                     while not await self._read_page(until=head):
                         pass
@@ -139,7 +139,7 @@ class EventHub:
             after = page.position
 
     async def _replayed(self, stream: Stream, after: str, until: str | None, limit: int) -> tuple[Replayed, int]:
-        """Also returns the next page size. Only a limited amount of text outlives this call: many may read slowly."""
+        """Also returns the next page size. The text is limited, because many subscribers may read slowly."""
         page = await self._store.run(self._store.journal.tail(after, until=until, limit=limit, most=self._most))
         if page.gap is not None:
             text = stream.format.gap(page.position, page.gap)
@@ -172,7 +172,7 @@ class EventHub:
                     stream.end(Ending.REFUSED)
         if not is_done:
             return 0.0
-        # The longer the distribution takes, the larger the next batch: other tasks need the processor, too.
+        # The longer the distribution takes, the longer the rest and the larger the next batch: other tasks need the CPU.
         self._rest_s = max(self._quick_s, took_s) if is_new else min(self._calm_s, max(self._quick_s, self._rest_s * 2))
         return self._rest_s
 
@@ -196,15 +196,15 @@ class EventHub:
             try:
                 stream.put(texts[stream.format], page.position)
             except Exception:
-                _log.exception("a live stream failed, and is ended")
-                stream.end(Ending.FAILED)  # the client resumes from the last position it has seen
-        self._position = page.position  # only now: an event that fails before this would be lost for all
+                _log.exception("a live stream failed and is closed")
+                stream.end(Ending.FAILED)  # the client resumes from the last position it received
+        self._position = page.position  # only now: after a failure above, all streams must get the page again
         await self._until_taken()
         return page.complete
 
     async def _until_taken(self) -> None:
-        """Wait for subscribers to consume the page: otherwise a burst would disconnect good readers that had no turn to
-        run. Readers that did not keep up are not waited for again: together they would delay all others."""
+        """Wait for subscribers to consume the page: otherwise a burst would disconnect readers whose tasks had no chance to
+        run. Slow readers are not waited for again: together they would delay all others."""
         try:
             async with asyncio.timeout(TAKEN_WITHIN_S):
                 while any(stream.is_waited_for for stream in self._streams):
@@ -220,7 +220,7 @@ class EventHub:
         if loop is not None and task is not None:
             loop.stop()
             await asyncio.wait([task], timeout=TAKEN_WITHIN_S)
-            task.cancel()  # it may be waiting for an unavailable database
+            task.cancel()  # the database may be unavailable
 
 
 def _serialize_page(format: EventFormat, page: EventPage) -> list[tuple[Event | None, bytes]]:

@@ -1,4 +1,4 @@
-"""The buffer of one subscriber of live events."""
+"""Buffer of one live event subscriber."""
 
 import asyncio
 import logging
@@ -27,7 +27,7 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EventFormat:
-    """Serialization of events and gaps, with their positions. Subscribers with the same format share the text."""
+    """Serializes events and gaps with their positions. Subscribers with the same format share the text."""
 
     event: Callable[[str, Event], bytes]
     gap: Callable[[str, GapReason], bytes]
@@ -68,7 +68,7 @@ class Stream:
         return self.is_behind and time.monotonic() >= self.waited_for_from
 
     def put(self, texts: list[tuple[Event | None, bytes]], position: str) -> None:
-        """Add matching events. An event of None goes to every stream: it concerns the stream, not a message."""
+        """Add matching events. Text without an event, such as a gap, goes to every stream."""
         if self.ending is not None or self.position is None:
             return
         fresh = [text for event, text in texts if event is None or self.wants(event)]
@@ -81,7 +81,7 @@ class Stream:
             self._wakeup.set()
 
     def take(self, most_bytes: int) -> bytes:
-        """The buffered text, limited to about the size of a socket buffer: the rest counts as lag."""
+        """The buffered text up to about `most_bytes`, the size of a socket buffer: the rest counts as lag."""
         taken: list[bytes] = []
         size = 0
         while self._waiting and size < most_bytes:
@@ -112,6 +112,5 @@ class Stream:
             try:
                 self.on_end()
             except Exception:
-                _log.exception(
-                    "the end of a live stream could not be reported"
-                )  # the other streams must still be ended
+                # The other streams must still be closed.
+                _log.exception("the end of a live stream could not be reported")

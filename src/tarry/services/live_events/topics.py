@@ -1,7 +1,6 @@
-"""Notifications for pages that reload themselves: events of the journal condensed to topics and queues.
+"""Notifications for pages that reload themselves: journal events condensed to topics and queues.
 
-One subscriber of the journal for all pages of a process, and one short text per interval for each page, however many events
-there are.
+A process has one journal subscription for all pages. Each page gets one short text per interval, however many events occur.
 """
 
 import asyncio
@@ -19,10 +18,10 @@ from tarry.services.loop import Loop
 
 _log = logging.getLogger("tarry")
 CLOCK = "clock"
-"""The topic of what changes with time alone: lateness, and what other processes compute."""
+"""The topic of values that change without events: lateness, and results of other processes."""
 _CLOCK_EVERY = 5
 TOPICS = frozenset({"queues", "messages", "dead", "schedules", "consumers"})
-"""Those of events."""
+"""Topics of events."""
 _DEAD = frozenset({EventKind.BURIED, EventKind.REDRIVEN, EventKind.DISCARDED})
 _CONSUMERS = frozenset({EventKind.LEASED, EventKind.ACKED, EventKind.NACKED, EventKind.EXPIRED})
 _BUFFER = 20
@@ -30,7 +29,7 @@ _BUFFER = 20
 Changes = dict[str, set[str]]
 """Topics by queue."""
 Describe = Callable[[int, Collection[str], Collection[str]], bytes]
-"""The text of one notification: its number, the topics, the queues; without queues, any may have changed."""
+"""Formats one notification from its number, topics and queues; without queues, any queue may have changed."""
 
 
 def topics_of(event: Event) -> set[str]:
@@ -46,7 +45,7 @@ def topics_of(event: Event) -> set[str]:
 
 
 class TopicHub:
-    """Notifies streams of changed topics once per interval, while there are streams. `run_once` sends the changes."""
+    """Notifies streams of changed topics once per interval."""
 
     def __init__(self, events: EventHub, describe: Describe, every: timedelta) -> None:
         self._events = events
@@ -58,7 +57,7 @@ class TopicHub:
         self._number = 0
         self._rounds = 0
         self._is_joined_anew = False
-        """Events before the subscription began, or in a gap of it, are not known: all topics may have changed."""
+        """Events before the subscription, or in a gap, are unknown: all topics may have changed."""
         self._running: asyncio.Task[None] | None = None
 
     @property
@@ -73,7 +72,7 @@ class TopicHub:
         allowed: Callable[[], Awaitable[bool]],
         format: EventFormat | None = None,
     ) -> AsyncGenerator[Stream]:
-        """A subscriber. `wants` decides by the queue of an event whether the subscriber may know of it."""
+        """A subscriber. `wants` decides by an event's queue whether the subscriber may see it."""
         stream = Stream(wants, format or _NO_FORMAT, allowed=allowed, most=_BUFFER)
         self._streams[stream] = wants
         if self._events.is_stopping:
@@ -95,7 +94,7 @@ class TopicHub:
         return stream.position
 
     async def run_once(self) -> None:
-        """Send the topics that changed since the last time to the streams that want them."""
+        """Send the topics changed since the last run to the streams that may see them."""
         changes, self._changes = self._changes, {}
         self._number, self._rounds = next(self._numbers), self._rounds + 1
         clock = {CLOCK} if not self._rounds % _CLOCK_EVERY else set[str]()
@@ -116,10 +115,10 @@ class TopicHub:
         try:
             return await stream.is_allowed()
         except TarryError:
-            return True  # no evidence: without a database there is nothing to see either
+            return True  # unknown; without a database there is nothing to see either
 
     async def _run(self) -> None:
-        """The subscription of this process. Whenever it starts, pages reload once: they were read before it did."""
+        """The journal subscription of this process. Whenever it starts, pages reload once: they were loaded before."""
         while True:
             async with self._events.stream(self._note, allowed=_always) as source:
                 loop = Loop("topics", self.run_once, every=self._every)
@@ -129,7 +128,7 @@ class TopicHub:
                     self._is_joined_anew = True
                     while source.ending is None:
                         await source.wait(60.0)
-                        if source.is_behind:  # a gap in the journal, the only text that is buffered here
+                        if source.is_behind:  # by a gap in the journal, the only buffered text
                             source.take(1)
                             self._is_joined_anew = True
                 except TarryError as error:
@@ -145,7 +144,7 @@ class TopicHub:
             await asyncio.sleep(self._every.total_seconds())
 
     def _note(self, event: Event) -> bool:
-        """Called for every event: it is condensed, and nothing is buffered."""
+        """Record the topics of an event; the event itself is not buffered."""
         known = self._changes.get(event.queue)
         if known is None:
             self._changes[event.queue] = (event, topics_of(event))

@@ -1,4 +1,4 @@
-"""Acks of one queue, in batches: messages whose handlers end while a batch is being acked belong to the next batch."""
+"""Batched acks of one queue: messages whose handlers finish while a batch is being acked join the next batch."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tarry.core.messages.outcomes import Settled
 from tarry.services.worker.job import Job
 
 WITHIN_S: Final = 1.0
-"""How long a batch may take: one message that another transaction has locked must not delay the others for longer."""
+"""Timeout of a batch: a message locked by another transaction must not delay the others for longer."""
 
 
 class Acks:
-    """A task that has run its handler is over: nothing waits for each ack, and the statement is made once for all of them."""
+    """Collects messages to ack in one statement. The task of a handler finishes without waiting for its ack."""
 
     def __init__(
         self,
@@ -24,7 +24,7 @@ class Acks:
         settled: Callable[[Sequence[tuple[Job, Settled]]], None],
         failed: Callable[[Job], None],
     ) -> None:
-        """`failed`: the batch of this message failed, and may have been executed; it is to be acked by itself."""
+        """`failed`: the message's batch failed and may have been executed; the caller acks the message individually."""
         self._queue = queue
         self._settled = settled
         self._failed = failed
@@ -32,7 +32,7 @@ class Acks:
         self.flusher: asyncio.Task[None] | None = None
 
     def add(self, job: Job, context: contextvars.Context) -> None:
-        """`context`: of the worker. The caller's is that of one handler, and the batch is of many."""
+        """`context`: the worker's. The caller's belongs to one handler, and the batch to many."""
         self._waiting.append(job)
         if self.flusher is None:
             self.flusher = asyncio.create_task(self._flush_until_empty(), name="tarry-acks", context=context.copy())
@@ -44,7 +44,7 @@ class Acks:
                 try:
                     async with asyncio.timeout(WITHIN_S):
                         outcomes = await self._queue.leases.ack([job.delivery.lease_id for job in batch])
-                except Exception:  # each message is acked alone, and gets its own error
+                except Exception:  # acked individually, each message gets its own error
                     for job in batch:
                         self._failed(job)
                 else:

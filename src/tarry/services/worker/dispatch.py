@@ -1,7 +1,7 @@
-"""Calls the handler of a message, interrupts it where necessary, and settles what it returned.
+"""Calls the handler of a message, interrupts it where necessary, and settles the message by the result.
 
-A message costs one task: its handler is awaited in the task that settles the message afterwards. So every handler has a task
-and a context of its own: cancelling it, and what it leaves behind there, concerns no other message."""
+A message costs one task, which awaits the handler and then settles the message. Every handler has its own task and context:
+its cancellation and its context variables affect no other message."""
 
 import asyncio
 import logging
@@ -28,9 +28,9 @@ from tarry.wire.payload import Content
 _log = logging.getLogger("tarry.worker")
 CLEAN_UP_S = 5.0
 """How long a cancelled handler may clean up."""
-_LOOK_S = 1.0
 STOPPED_CLEAN_UP_S = 2.0
-"""… when the worker is being stopped, after its grace."""
+"""The same after the worker's grace period."""
+_READ_BACK_S = 1.0
 
 
 class Dispatch:
@@ -42,7 +42,7 @@ class Dispatch:
         timer: Callable[[], float],
         blocking: Callable[[str], Queue[Any]],
     ) -> None:
-        """`blocking`: the same queue for handlers in threads."""
+        """`blocking`: returns the blocking handle of a queue, for handlers in threads."""
         self._heartbeat = heartbeat
         self._hooks = hooks
         self._threads = threads
@@ -50,10 +50,10 @@ class Dispatch:
         self._blocking = blocking
         self._settler = Settler(heartbeat, hooks, timer)
         self.is_cancelled = False
-        """The worker was cancelled: then a cancelled handler did not cancel itself."""
+        """The worker was cancelled, so a cancelled handler did not cancel itself."""
 
     async def handle(self, job: Job) -> None:
-        """Call and settle. Exceptions of the handler are results. Returns when the handler has ended, too."""
+        """Call the handler and settle the message. Returns after the handler has finished; its exceptions are results."""
         await self.settle(job, await self.call(job))
 
     async def settle(self, job: Job, returned: Any) -> None:
@@ -73,7 +73,7 @@ class Dispatch:
                 _log.error("%s is a dead letter; its handler %s failed", job.delivery, name, exc_info=failure)
 
     async def _failure_of(self, on_dead: DeadLetterHandler, handled: Handled) -> BaseException | None:
-        """What it raised: also an exit, which would end the thread or the loop, and the cancellation when the worker ends."""
+        """The exception it raised, including `SystemExit`, which would stop the thread or the loop, and a cancellation."""
         try:
             if not on_dead.is_async:
                 return await self._threads.run(_raised_by, on_dead.call, handled)
@@ -85,7 +85,7 @@ class Dispatch:
         return None
 
     def is_plain(self, job: Job, returned: Any) -> bool:
-        """Whether all that is left to do is an ack, which may be part of a batch."""
+        """Whether only an ack is left to do, which may be batched."""
         handed = job.handed
         return (
             returned is None
@@ -97,17 +97,17 @@ class Dispatch:
         )
 
     def acked(self, job: Job, settled: Settled) -> None:
-        """As part of a batch."""
+        """Record the result of a batched ack."""
         self._heartbeat.remove(job)
         job.result, job.phase = HandlerResult.ACKED, JobPhase.DONE
         self._settler.record(job, None, settled)
         if self._hooks.is_interested(job.result):
-            job.context.run(self._hooks.finished, job.handled)  # hooks see what the handler left in its context
+            job.context.run(self._hooks.finished, job.handled)  # hooks see the handler's context variables
 
     # The call
 
     async def call(self, job: Job) -> Any:
-        """The result or the exception of the handler; or why it was not called, was stopped, or took too long."""
+        """The handler's result or exception; or why it was not called, was stopped or timed out."""
         job.task = job.task or asyncio.current_task()
         job.started_s = self._timer()
         self._heartbeat.add(job)
@@ -172,7 +172,7 @@ class Dispatch:
         """The task was cancelled: by `interrupt`, by the handler itself, or together with the worker."""
         is_pending = False
         try:
-            await asyncio.sleep(0)  # meanwhile a cancelled worker begins to stop
+            await asyncio.sleep(0)  # lets a cancelled worker begin to stop
         except asyncio.CancelledError:
             is_pending = True  # the handler returned before its own cancellation was raised
         while job.task.uncancel():
@@ -184,7 +184,7 @@ class Dispatch:
             return Release() if was_cancelled else returned
         if was_cancelled or is_pending:
             return Raised(asyncio.CancelledError("the handler cancelled its own task"))
-        return returned  # it caught the cancellation and went on
+        return returned  # the handler caught the cancellation and continued
 
     # Interruptions
 
@@ -193,7 +193,7 @@ class Dispatch:
         self.interrupt(job)
 
     def interrupt(self, job: Job) -> None:
-        """Cancel a handler, the settle of a lost lease, or `on_dead` when the worker ends. In a thread a handler only sees
+        """Cancel a handler, the settle of a lost lease, or `on_dead` when the worker stops. A handler in a thread only sees
         `delivery.lost`."""
         job.handed.lost = True
         if job.phase is JobPhase.CALLING and job.substitute is None:
@@ -203,10 +203,10 @@ class Dispatch:
         elif (job.phase is JobPhase.SETTLING and job.lost) or (job.phase is JobPhase.DEAD and job.is_stopped):
             job.settling_task.cancel()
         elif job.phase is JobPhase.DONE and job.is_stopped:
-            job.task.cancel()  # it only waits for a handler that does not end
+            job.task.cancel()  # it only waits for a handler that does not finish
 
     async def _settle_without(self, job: Job) -> None:
-        """Settle instead of a handler that does not end in time. It keeps its slot until it has ended."""
+        """Settle the message of a handler that does not finish in time. The handler keeps its slot until it finishes."""
         if job.handler.is_async:
             await asyncio.wait({job.task}, timeout=STOPPED_CLEAN_UP_S if job.is_stopped else CLEAN_UP_S)
         if job.phase is JobPhase.CALLING:
@@ -226,7 +226,7 @@ def _raised_by(call: Callable[[Handled], Any], handled: Handled) -> BaseExceptio
 
 
 class Settler:
-    """Settles a message as its handler returned, for as long as its lease is valid."""
+    """Settles a message by the result of its handler while its lease is valid."""
 
     def __init__(self, heartbeat: Heartbeat, hooks: Hooks, timer: Callable[[], float]) -> None:
         self._heartbeat = heartbeat
@@ -235,7 +235,7 @@ class Settler:
         self._warned: set[str] = set()
 
     async def settle(self, job: Job, returned: Any) -> None:
-        """Without a time-out of its own: `Dispatch.interrupt` cancels it when the lease is lost meanwhile."""
+        """Has no timeout: `Dispatch.interrupt` cancels it when the lease is lost."""
         job.phase = JobPhase.SETTLING
         try:
             settled = await self._settle_in_time(job, returned)
@@ -245,7 +245,7 @@ class Settler:
             asyncio.current_task().uncancel()  # pyright: ignore[reportOptionalMemberAccess]
             settled = None
             if job.lost is None:
-                # By a timer or a task that the handler left behind.
+                # Cancelled by a timer or a task that the handler left behind.
                 job.is_repeated = True
                 settled = await self._settle_in_time(job, returned)
         finally:
@@ -255,14 +255,14 @@ class Settler:
             settled = Settled.DONE
         self.record(job, returned, settled)
         if job.result is HandlerResult.FAILED:
-            await self._look_ahead(job)
+            await self._read_back(job)
         elif job.result is HandlerResult.BURIED:
             job.is_dead = True
         self.report(job)
 
     def record(self, job: Job, returned: Any, settled: Settled | None) -> None:
         if settled is not Settled.DONE:
-            why = "it was not there any more" if settled is Settled.GONE else "the lease was lost"
+            why = "the message no longer exists" if settled is Settled.GONE else "the lease was lost"
             job.result, job.detail = HandlerResult.LOST, job.detail or job.lost or why
         elif returned is not None or job.detail is not None:
             job.detail = returned.reason if isinstance(returned, (Bury, UnreadablePayload)) else None
@@ -274,21 +274,21 @@ class Settler:
         if self._hooks.is_interested(job.result):
             self._hooks.finished(job.handled)
 
-    async def _look_ahead(self, job: Job) -> None:
-        """Read whether a failed message is dead, or when it is due again: its limit may be that of the queue."""
+    async def _read_back(self, job: Job) -> None:
+        """Read whether a failed message is dead or when it is due again: the queue's attempt limit may apply."""
         try:
-            async with asyncio.timeout(_LOOK_S):
+            async with asyncio.timeout(_READ_BACK_S):
                 stored, version = await job.queue.read(job.delivery.key), job.delivery.version
                 if stored is not None and stored.version == version:
                     job.next_at = stored.due_at
                 else:
                     job.is_dead = await job.queue.dead_letters.get(version) is not None
         except (Exception, asyncio.CancelledError):
-            level = logging.DEBUG if job.handler.on_dead is None else logging.WARNING  # which is not called
-            _log.log(level, "%s is settled, and whether it is dead is unknown", job.delivery)
+            level = logging.DEBUG if job.handler.on_dead is None else logging.WARNING  # `on_dead` is not called
+            _log.log(level, "%s is settled, but whether it is dead is unknown", job.delivery)
 
     async def _settle_in_time(self, job: Job, returned: Any) -> Settled | None:
-        """Try until the lease is over while the database is unavailable, or another transaction has locked the message."""
+        """Retry until the lease expires while the database is unavailable or another transaction has locked the message."""
         handed, failures = job.handed, 0
         if isinstance(returned, Raised):
             job.error = returned.error
@@ -296,10 +296,10 @@ class Settler:
             job.result = HandlerResult.SETTLED
             return handed.settled
         if handed.unconfirmed is not None:
-            job.prolonged(self._timer())  # reading the result of a settle needs no lease, only a time limit
+            job.prolonged(self._timer())  # reading the outcome of a settle needs a time limit, but no lease
         while job.lost is None and not job.is_over(self._timer()):
             try:
-                if handed.unconfirmed is not None:  # the heartbeat may not watch it any more
+                if handed.unconfirmed is not None:  # the heartbeat may no longer watch it
                     async with asyncio.timeout(job.expires_s - self._timer()):
                         job.result, settled = await self._confirm(job, returned)
                 elif returned is None:
@@ -308,7 +308,7 @@ class Settler:
                     job.result, settled = await self._verb(job, returned)
                 return settled
             except TimeoutError:
-                continue  # the heartbeat may have prolonged it meanwhile
+                continue  # the heartbeat may have prolonged the lease
             except (StoreUnavailable, LockTimeout) as passing:
                 failures += 1
                 away = isinstance(passing, StoreUnavailable)
@@ -341,22 +341,22 @@ class Settler:
                 return HandlerResult.ACKED, (await queue.leases.ack([lease_id]))[0]
 
     async def _confirm(self, job: Job, returned: Any) -> tuple[HandlerResult, Settled]:
-        """The result of a settle that may have been rolled back with the handler's transaction: while the lease is valid, it
-        was. Then it counts as a failure, unless the handler returned otherwise."""
+        """The result of a settle that may have been rolled back with the handler's transaction. If the lease still exists, it
+        was rolled back, which counts as a failure unless the handler returned another result."""
         verb, delivery = job.handed.unconfirmed, job.delivery
         try:
             stored = await job.queue.read(delivery.key)
             if stored is None or stored.version != delivery.version or stored.lease_until is None:
                 return HandlerResult.SETTLED, Settled.DONE
         except UnknownQueue:
-            pass  # renamed since the lease, or deleted: a settle follows the former name, and its result decides
+            pass  # renamed or deleted since the poll: a settle resolves the former name, and its result decides
         if not isinstance(returned, (Raised, Bury, Snooze, Release)):
             failure = Failure(delivery.lease_id, _rolled_back(job))
             result = HandlerResult.FAILED
             settled = (await job.queue.leases.nack([failure], retry=job.handler.retry))[0]
         else:
             result, settled = await self._verb(job, returned)
-        # Committed meanwhile. A message that was released or failed may be leased by another consumer already.
+        # Committed after the read. A released or failed message may already be leased by another consumer.
         if settled is Settled.GONE or (settled is Settled.LEASE_LOST and verb in ("nack", "release")):
             return HandlerResult.SETTLED, Settled.DONE
         return result, settled

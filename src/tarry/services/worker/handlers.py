@@ -1,4 +1,4 @@
-"""Handler functions with their signatures, and the sources that a worker polls for them: a whole queue, or one type of it."""
+"""Handlers with their signatures, and the sources that a worker polls for them: a queue, or one type of it."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 class UnreadablePayload(NamedTuple):
-    """In place of a payload that cannot be decoded."""
+    """Replaces a payload that cannot be decoded."""
 
     reason: str
 
 
 class Raised(NamedTuple):
-    """In place of what a handler returned, or of a payload: the codec may fail, too."""
+    """An exception of a handler or codec, in place of the result or the payload."""
 
     error: BaseException
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterHandler:
-    """Called with the `Handled` of a message that has become a dead letter here."""
+    """Called with the `Handled` of a message that became a dead letter in this worker."""
 
     call: Callable[..., Any]
     name: str
@@ -62,7 +62,7 @@ class Handler:
     on_dead: DeadLetterHandler | None = None
 
     def read(self, data: bytes, content_type: str | None) -> Any:
-        """The payload, or why there is none: a poll must not fail because of one message."""
+        """The payload, or the reason it cannot be read: one message must not fail its poll."""
         try:
             return self.decode(data, content_type)
         except InvalidPayload as error:
@@ -86,10 +86,10 @@ def handler_for(
     if retry is not None and not isinstance(retry, Retry):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(f"handler {name}: retry must be a tarry.Retry, as Retry.fixed(…), not {retry!r:.120}")
     if timeout is not None and limits.check_delay(timeout, "timeout") == timedelta(0):
-        raise InvalidInput(f"handler {name}: a timeout of nothing leaves no time to do anything")
+        raise InvalidInput(f"handler {name}: timeout must be positive, got 0 s")
     for kind in bury_on:
         if not (inspect.isclass(kind) and issubclass(kind, Exception)):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidInput(f"handler {name}: bury_on takes classes of exceptions, not {kind!r:.120}")
+            raise InvalidInput(f"handler {name}: bury_on takes exception classes, not {kind!r:.120}")
     is_async = _is_async(call)
     payload_type, wants_delivery, wants = _signature(call, name, is_async=is_async)
     return Handler(
@@ -114,7 +114,7 @@ def dead_letter_handler_for(call: Callable[..., Any]) -> DeadLetterHandler:
     if len(required) - len(wants) != 1 or not wants <= {*GIVEN}:
         names = ", ".join(p.name for p in parameters)
         allowed = "(handled), and by keyword app and resources: (handled, *, app, resources)"
-        raise InvalidInput(f"{name} takes ({names}), and a handler of dead letters takes {allowed}")
+        raise InvalidInput(f"{name} takes ({names}), but a dead letter handler takes {allowed}")
     return DeadLetterHandler(call=call, name=name, is_async=_is_async(call), wants=wants)
 
 
@@ -127,7 +127,7 @@ def _is_async(call: Callable[..., Any]) -> bool:
 
 
 def _signature(call: Callable[..., Any], name: str, *, is_async: bool) -> tuple[Any, bool, frozenset[str]]:
-    """The type of the payload, whether the handler takes the delivery, too, and which of `app` and `resources`."""
+    """The payload type, whether the handler takes the delivery, and which of `app` and `resources`."""
     allowed = "(payload) or (payload, delivery), and by keyword app and resources: (payload, *, app, resources)"
     parameters = list(inspect.signature(call).parameters.values())
     taken = [p for p in parameters if p.kind in _POSITIONAL]
@@ -138,13 +138,13 @@ def _signature(call: Callable[..., Any], name: str, *, is_async: bool) -> tuple[
     wants = frozenset(p.name for p in extra if p.name in GIVEN)
     if len(extra) > len(wants) or not taken or len(required) > 2:
         names = ", ".join(p.name for p in parameters)
-        raise InvalidInput(f"handler {name} takes ({names}), and a handler takes {allowed}")
+        raise InvalidInput(f"handler {name} takes ({names}), but a handler takes {allowed}")
     try:
         hints = get_type_hints(call if inspect.isroutine(call) else call.__call__)
     except (NameError, TypeError) as error:
         raise InvalidInput(
             f"the annotations of handler {name} cannot be read: {error}",
-            hint="use names that the module of the handler knows when it is imported",
+            hint="use names that are defined in the handler's module when it is imported",
         ) from error
     payload = taken[0]
     if payload.name not in hints:
@@ -166,7 +166,7 @@ def _signature(call: Callable[..., Any], name: str, *, is_async: bool) -> tuple[
 
 
 def _check_delivery(hint: Any, name: str, *, is_async: bool) -> None:
-    """Reject a delivery annotation of the wrong kind: an unawaited async verb would silently settle nothing."""
+    """Reject the wrong delivery annotation: an async verb that is not awaited would silently settle nothing."""
     right, wrong = (AsyncDelivery, Delivery) if is_async else (Delivery, AsyncDelivery)
     if _kind(hint) is wrong:
         defined = "async def" if is_async else "def"
@@ -190,7 +190,7 @@ class QueueOptions:
         if self.concurrency is not None and limits.check_count(self.concurrency, "concurrency") < 1:
             raise InvalidInput(f"concurrency must be at least 1, not {self.concurrency}")
         if self.prefetch is not None and limits.check_count(self.prefetch, "prefetch") < 0:
-            raise InvalidInput(f"prefetch must not be negative, as {self.prefetch} is")
+            raise InvalidInput(f"prefetch must not be negative, got {self.prefetch}")
         if self.lease_for is not None:
             limits.check_lease_for(self.lease_for)
         if self.rate is not None and not isinstance(self.rate, Rate):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -219,7 +219,7 @@ class Source:
 
     @property
     def codec(self) -> Codec[Any]:
-        """Where all messages have the same handler, the poll decodes them for it; else it returns their `Content`."""
+        """With a single handler the poll decodes the payloads for it; otherwise it returns their `Content`."""
         if len(self.handlers) > 1:
             return CONTENT
         (handler,) = self.handlers.values()
@@ -230,7 +230,7 @@ class Source:
 
     @property
     def max_attempts(self) -> int | None:
-        """The limit that a poll may set for all its messages: the maximum over these handlers."""
+        """The attempt limit for all messages of a poll: the maximum of the handlers' limits."""
         allowed = [handler.retry.max_attempts if handler.retry else None for handler in self.handlers.values()]
         return max((n for n in allowed if n is not None), default=None) if None not in allowed else None
 
@@ -239,8 +239,8 @@ class Source:
 
 
 def sources_of(handlers: Iterable[Handler], options: Mapping[str, QueueOptions]) -> list[Source]:
-    """A queue with a handler for all types is polled as a whole. Otherwise each type is polled separately, so that
-    types without a handler here are left to other workers."""
+    """One source for a queue with a handler for all types. Otherwise one per type, so types without a handler here are
+    left to other workers."""
     by_queue: dict[str, dict[str | None, Handler]] = {}
     for handler in handlers:
         by_queue.setdefault(handler.queue, {})[handler.type] = handler

@@ -1,7 +1,7 @@
-"""The heartbeat: prolongs the leases of running handlers in time, and reports those that are lost.
+"""The heartbeat: prolongs the leases of running handlers and reports lost leases.
 
-Time is what has passed here since a lease was requested, never a wall clock. So a lease can only be longer than assumed, and
-a process that was frozen knows that its leases are over before the database confirms it."""
+Lease times are measured from the local monotonic time of the request, never by a wall clock. So a lease can only be longer
+than assumed, and a suspended process detects expired leases before the database confirms it."""
 
 import asyncio
 import logging
@@ -15,12 +15,12 @@ from tarry.services.worker.job import AGAIN, Job, JobPhase
 
 _log = logging.getLogger("tarry.worker")
 _LATE = 1 / 6
-"""A scan that comes later than planned by this share of a lease is logged: a few more, and leases are lost."""
+"""A scan that is late by this share of a lease is logged: after a few more delays, leases are lost."""
 _IDLE_S = 1.0
 
 
 class Heartbeat:
-    """One scan over all held leases, as often as the first of them needs it: no timer per lease."""
+    """Scans all held leases when the next one is due, instead of using one timer per lease."""
 
     def __init__(self, timer: Callable[[], float]) -> None:
         self._timer = timer
@@ -28,7 +28,7 @@ class Heartbeat:
         self._beats: set[asyncio.Task[None]] = set()
         self._next_scan_s = timer()
         self.prolonged = 0
-        """Leases, since it began."""
+        """Leases prolonged so far."""
         self.loop = Loop("heartbeat", self.run_once, every=timedelta(seconds=_IDLE_S))
 
     def add(self, job: Job) -> None:
@@ -40,7 +40,7 @@ class Heartbeat:
         self._held.discard(job)
 
     async def run_once(self) -> float:
-        """Prolong the leases that are due, report those that are over. Returns the seconds until the next scan."""
+        """Prolong due leases and report expired ones. Returns the seconds until the next scan."""
         now_s = self._timer()
         self._held = {job for job in self._held if not job.is_settled}
         self._log_delay(now_s - self._next_scan_s)
@@ -52,11 +52,11 @@ class Heartbeat:
                 job.is_beating = True
                 due.setdefault((job.queue.name, job.span_s), []).append(job)
         for (_, span_s), group in due.items():
-            # Not awaited here: while the database is unavailable, leases run out one by one, and that must be noticed.
+            # Not awaited here: while the database is unavailable, this loop must notice every lease that expires.
             beat = asyncio.create_task(self._prolong(group, span_s), name="tarry-heartbeat")
             self._beats.add(beat)
             beat.add_done_callback(self._beats.discard)
-        # A beat under way may fail and need a retry, and does not wake this loop for it.
+        # A pending beat may fail and need a retry, but does not wake this loop.
         moments = [
             min(now_s + job.span_s * AGAIN if job.is_beating else job.next_s, job.expires_s) for job in self._held
         ]
@@ -66,7 +66,7 @@ class Heartbeat:
     async def _prolong(self, group: list[Job], span_s: float) -> None:
         sent_s = self._timer()
         try:
-            # With an explicit time: the setting of the queue may have changed since the poll.
+            # With an explicit duration: the queue's setting may have changed since the poll.
             results = await group[0].queue.leases.touch(
                 [job.delivery.lease_id for job in group], timedelta(seconds=span_s)
             )
@@ -80,14 +80,14 @@ class Heartbeat:
                 job.is_beating = False
         for job, result in zip(group, results, strict=True):
             if job not in self._held or job.is_settled:
-                continue  # settled meanwhile
+                continue
             if result is Settled.DONE:
                 job.prolonged(sent_s)
                 self.prolonged += 1
             elif result is Settled.BUSY:
                 job.busy(sent_s)
             elif job.handed.unconfirmed is not None:
-                self._held.discard(job)  # its handler settled it: that is no reason to stop the handler
+                self._held.discard(job)  # settled by its handler, which may continue
             elif job.phase < JobPhase.SETTLING:  # else the result of the settle decides
                 gone = "it was settled, dropped or buried by another process"
                 self._lose(job, gone if result is Settled.GONE else "another consumer has it, or it was offered again")

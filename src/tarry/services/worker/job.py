@@ -1,4 +1,4 @@
-"""A message on its way through a handler, and its lease."""
+"""A message with its lease, while a handler processes it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tarry.services.worker.results import Handled, HandlerResult
 from tarry.services.worker.signatures import AnyDelivery
 
 _BEAT = 1 / 3
-"""After this share of a lease it is prolonged: two more beats may fail before it is lost."""
+"""Share of a lease after which it is prolonged: two more beats may fail before it is lost."""
 AGAIN = 1 / 12
-"""After this share, a beat that failed is tried again."""
+"""Share of a lease after which a failed beat is retried."""
 
 
 class JobPhase(IntEnum):
-    """How far a job is. While the substitute settles, the handler may still run."""
+    """Progress of a job. The handler may still run while the substitute settles."""
 
     WAITING = 0
     CALLING = 1
@@ -28,30 +28,30 @@ class JobPhase(IntEnum):
     CALLED = 2
     SETTLING = 3
     DEAD = 4
-    """The message is a dead letter, and the function of `on_dead` runs."""
+    """The message is a dead letter, and its `on_dead` function runs."""
     DONE = 5
     """The message is settled or lost."""
 
 
 class Job:
-    # Defaults of the class: an ordinary job sets few of them.
+    # Class attributes as defaults: an ordinary job sets few of them.
     task: Any = None
     """The task that runs the handler, and settles the message unless the substitute does."""
     context: Any = None
-    """Of that task."""
+    """The context of that task."""
     substitute: Any = None
-    """The task that waits for an interrupted handler, and settles the message if the handler does not end in time."""
+    """The task that waits for an interrupted handler and settles the message if the handler does not finish in time."""
     phase = JobPhase.WAITING
     is_substituted = is_beating = False
-    """The substitute settles; a touch is sent."""
+    """The substitute settles the message; a touch is pending."""
     is_stopped = timed_out = False
-    """The worker ends, and waits for no thread; the handler took too long."""
+    """The worker stops without waiting for threads; the handler took too long."""
     has_slot = False
-    """It counts as a running handler."""
+    """The job counts as a running handler."""
     is_in_batch = is_repeated = False
-    """It is acked with others, see `Acks`; an earlier settle was interrupted, and may have been executed."""
+    """It is acked in a batch, see `Acks`; an earlier settle was interrupted and may have been executed."""
     lost: str | None = None
-    """Why the lease is lost: then nothing may be settled."""
+    """Why the lease is lost; a lost message is not settled."""
     result = HandlerResult.LOST
     started = False
     started_s = took_s = 0.0
@@ -66,11 +66,11 @@ class Job:
         self.queue = queue
         self.delivery = delivery
         self.handed: AnyDelivery = delivery
-        """The delivery that the handler has, which may settle the message itself."""
+        """The delivery given to the handler, which may settle the message itself."""
         self.handler = handler
         self._interrupt = interrupt
-        # The database reads its clock twice for it: without this a lease of 1 s would be prolonged by 0.999999 s,
-        # which is refused, and no two leases would share a touch.
+        # The database reads its clock twice for a lease. Unrounded, a lease of 1 s would be prolonged by 0.999999 s,
+        # which is rejected, and no two leases would share a touch.
         self.span_s = round(delivery.lease_for.total_seconds(), 3)
         self.prolonged(delivery.polled_s)
 
@@ -79,8 +79,8 @@ class Job:
         self.next_s = sent_s + self.span_s * _BEAT
 
     def busy(self, sent_s: float) -> None:
-        """Another transaction had locked the message when the touch was sent: until that ends no other consumer can lease
-        it, even after its lease. A response that is read late proves nothing about the time since."""
+        """Another transaction had locked the message when the touch was sent. Until it commits, no other consumer can lease
+        the message, even after its lease has expired. From `sent_s`: a late response proves nothing about the time since."""
         self.next_s = sent_s + self.span_s * AGAIN
         self.expires_s = max(self.expires_s, sent_s + self.span_s * _BEAT)
 
@@ -93,7 +93,7 @@ class Job:
 
     @property
     def is_settled(self) -> bool:
-        """By the handler, and for certain: there is nothing to prolong, and nothing to lose."""
+        """Confirmed as settled by the handler: there is no lease left to prolong or lose."""
         return self.handed.settled is not None and self.handed.unconfirmed is None
 
     def lose(self, why: str) -> None:
@@ -101,7 +101,7 @@ class Job:
         self._interrupt(self)
 
     def stop(self) -> None:
-        """The worker ends: cancel a running handler and release its message."""
+        """Cancel a running handler and release its message, because the worker stops."""
         self.is_stopped = True
         self._interrupt(self)
 

@@ -1,4 +1,4 @@
-"""The limits of handlers, recorded with their queues, so that `tarry queue list` shows what applies."""
+"""Records the attempt limits of handlers with their queues, for `tarry queue list`."""
 
 import logging
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ _log = logging.getLogger("tarry.worker")
 
 
 async def note_limits(app: Connected, sources: Sequence[Source]) -> None:
-    """Nothing depends on it: a worker that may not change queues goes on."""
+    """Record the limits. Errors are logged only: a worker without permission to change queues continues."""
     by_queue: dict[str, list[int | None]] = {}
     for source in sources:
         by_queue.setdefault(source.queue, []).append(source.max_attempts)
@@ -32,7 +32,7 @@ async def _recorded(app: Connected, queue: str) -> int | None:
     except UnknownQueue:
         if not app.store.settings.create_queues:
             raise
-        with suppress(InvalidState):  # the first poll has created it, and logged that
+        with suppress(InvalidState):  # the first poll has created and logged it
             await app.queues.create(queue)
             warn_of_polled(queue)
         return None

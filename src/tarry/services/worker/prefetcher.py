@@ -1,4 +1,4 @@
-"""Buffers between sources and free handler slots, so that one source cannot occupy the slots of another."""
+"""Buffers between sources and handler slots; no source can occupy the slots of another."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tarry.services.worker.job import Job
 
 _log = logging.getLogger("tarry.worker")
 _FRESH = 0.5
-"""An unstarted message is released when less than this share of its lease is left: its handler needs time, too."""
+"""An unstarted message is released when less than this share of its lease is left: its handler needs time."""
 _AHEAD = 0.25
-"""No more messages are prefetched than are expected to start within this share of a lease."""
+"""Prefetched messages are expected to start within this share of a lease."""
 _LOWEST_EVERY = 10
-"""One in this many consecutive full polls starts with the lowest priority, so that no priority starves."""
+"""Of this many consecutive full polls, one starts with the lowest priority, so no priority starves."""
 _QUICK_MOST = 50
 _QUICK_S = 0.05
-"""Without a fixed number, as many messages as the slots handle in this time are leased ahead and acked together, if that is
-more than there are slots: as in `consume()`. Those that have waited for twice as long are released: others may have them."""
+"""Without a fixed `prefetch`, the worker leases ahead and acks together the number of messages its slots handle in this time,
+if that is more than its slots, as `consume()` does. Messages that wait twice as long are released to other consumers."""
 
 
 class QueueLimits:
@@ -36,21 +36,21 @@ class QueueLimits:
         self.is_adaptive = options.prefetch is None
         self.prefetch = min(self.limit if options.prefetch is None else options.prefetch, 2 * self.limit)
         self.unacked = self.limit
-        """How many messages may wait for their acks."""
+        """Maximum number of messages waiting for their acks."""
         self.pace = None if options.rate is None else Pace(options.rate)
         self.running = 0
         self.unsettled = 0
-        """Messages whose handlers were started, with those that have ended and are being acked."""
+        """Messages whose handlers run, or have finished and are being acked."""
         self.paused = False
 
     @property
     def free(self) -> int:
-        """A handler that has ended leaves its slot before its message is acked, so that the next one runs meanwhile."""
+        """Free slots. A finished handler frees its slot before its message is acked, for the next handler."""
         return min(self.limit - self.running, self.limit + self.unacked - self.unsettled)
 
 
 class Prefetcher:
-    """One source: polls while there are free slots, and holds messages that have not started yet."""
+    """Polls one source while slots are free, and holds messages that have not started."""
 
     def __init__(
         self,
@@ -70,19 +70,19 @@ class Prefetcher:
         self._timer = timer
         self._wake = asyncio.Event()
         self._low = 0
-        """The buffer is filled again when no more than so many are left in it."""
+        """The buffer is refilled when at most this many messages are left."""
         self._mean_s: float | None = None
         self._lease_s = 0.0
         self._full_polls = 0
         self.until_empty = self.is_empty = False
-        """Do not wait for messages; nothing was due, and no handler has ended since."""
+        """Do not wait for messages; nothing was due, and no handler has finished since then."""
 
     @property
     def is_done(self) -> bool:
         return self.is_empty and not self.held
 
     def wake(self) -> None:
-        """Poll for more if the buffer is low: a slot may be free."""
+        """Poll again if the buffer is low: a slot may be free."""
         if len(self.held) <= self._low:
             self._wake.set()
 
@@ -93,11 +93,11 @@ class Prefetcher:
         )
 
     def took(self, seconds: float) -> None:
-        """Record the duration of a handler; the moving average limits how many messages are prefetched."""
+        """Record a handler's duration; the moving average limits the prefetch."""
         self._mean_s = seconds if self._mean_s is None else 0.8 * self._mean_s + 0.2 * seconds
 
     def missing(self, slots: int) -> int:
-        """How many messages to lease, given the number of free slots for this source."""
+        """Number of messages to lease, given the free slots for this source."""
         free, ahead, held = min(slots, self.limits.free), self._ahead(), len(self.held)
         missing = free + ahead - held
         if self.limits.pace is not None:
@@ -107,25 +107,25 @@ class Prefetcher:
 
     def _ahead(self) -> int:
         if self._mean_s is None:
-            return 0  # the duration of a handler is not known yet
+            return 0  # no handler has finished yet
         limits, each_s = self.limits, max(self._mean_s, 1e-6) / self.limits.limit
         quick = min(_QUICK_MOST, int(_QUICK_S / each_s)) if limits.is_adaptive else 0
         limits.unacked = max(limits.limit, quick)
         return min(max(limits.prefetch, quick), int(_AHEAD * self._lease_s / each_s))
 
     def take(self, now_s: float) -> Job | None:
-        """The next message, unless it has waited too long: then it is left to `unstarted`."""
+        """The next message; None if it has waited too long and `unstarted` is to remove it."""
         return None if _is_stale(self.held[0], now_s) else self.held.popleft()
 
     def unstarted(self, now_s: float | None = None) -> list[Job]:
-        """Remove and return all messages that have not started; with a time, those that have waited too long by then."""
+        """Remove and return messages that have not started: all, or those that have waited too long at `now_s`."""
         kept: deque[Job] = deque()
         jobs: list[Job] = []
         for job in self.held:
             (kept if now_s is not None and self._may_wait(job, len(kept), now_s) else jobs).append(job)
         self.held = kept
         if jobs and now_s is not None:
-            # Handlers take longer than before: otherwise the same messages would be leased again.
+            # Handlers are slower than assumed. With the old average the same messages would be leased again.
             self._mean_s = max(self._mean_s or 0.0, now_s - _sent_s(jobs[0]))
         return jobs
 
@@ -134,7 +134,7 @@ class Prefetcher:
         return is_early and not _is_stale(job, now_s)
 
     async def run(self, slots: Callable[[Prefetcher], int], arrived: Callable[[], None]) -> None:
-        """Poll until cancelled; a cancelled poll releases the messages in its response."""
+        """Poll until cancelled; a cancelled poll releases the messages of its response."""
         failures = 0
         while True:
             self._wake.clear()
@@ -174,7 +174,7 @@ class Prefetcher:
 
 
 def _sent_s(job: Job) -> float:
-    """When its poll was sent: before its handler starts, a lease is not prolonged."""
+    """When its poll was sent; leases are prolonged only after the handler starts."""
     return job.expires_s - job.span_s
 
 

@@ -1,4 +1,4 @@
-"""A worker reports that it runs, and learns whether it is to drain."""
+"""Periodic report of a worker, whose response may request a drain."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ _LEAVE_S = 0.5
 
 
 class Registration:
-    """One statement per `REPORT_EVERY`, whatever the worker does. Work never depends on it."""
+    """Sends one statement per `REPORT_EVERY`. Handling of messages never depends on it."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Registration:
         activity: Callable[[], tuple[int, int, bool]],
         release: str | None = None,
     ) -> None:
-        """`activity`: running handlers, prolonged leases, and whether the worker is stopping."""
+        """`activity`: returns running handlers, prolonged leases, and whether the worker is stopping."""
         self._store = store
         self._about: dict[str, Any] = {
             "id": uuid.uuid4().hex,
@@ -45,7 +45,7 @@ class Registration:
         }
         self._activity = activity
         self.on_drain: Callable[[], None] = lambda: None
-        self.loop = Loop("report of the worker", self.run_once, every=REPORT_EVERY)
+        self.loop = Loop("worker report", self.run_once, every=REPORT_EVERY)
 
     async def run_once(self) -> None:
         running, extensions, is_stopping = self._activity()
@@ -54,7 +54,7 @@ class Registration:
         )
         try:
             is_drained = await self._store.run(self._store.workers.report(report))
-        except TarryError as error:  # the next one is soon enough
+        except TarryError as error:  # the next report is soon enough
             _log.debug("the worker could not report: %s", error)
             return
         if is_drained and not is_stopping:
@@ -62,7 +62,7 @@ class Registration:
             self.on_drain()
 
     async def leave(self) -> None:
-        """If the store is not available, the entry is dropped later."""
+        """Remove the worker's entry; if the store is unavailable, the entry expires later."""
         try:
             async with asyncio.timeout(_LEAVE_S):
                 await self._store.run(self._store.workers.leave(self._about["id"]))

@@ -1,4 +1,4 @@
-"""Reports of a worker: hooks, log lines and a final summary."""
+"""Results of handlers: hooks, log lines and the final summary."""
 
 import logging
 import traceback
@@ -26,7 +26,7 @@ class HandlerResult(Enum):
     SNOOZED = "snoozed"
     RELEASED = "released"
     SETTLED = "settled"
-    """By the handler itself, which called a verb of the delivery."""
+    """The handler itself called a verb of the delivery."""
     LOST = "lost"
     """The lease was lost and the result discarded."""
 
@@ -48,7 +48,7 @@ class Handled:
     error: BaseException | None = None
     detail: str | None = None
     dead: bool = False
-    """It is a dead letter now: it was buried, or this was its last attempt."""
+    """The message is a dead letter: it was buried, or this was its last attempt."""
     next_at: datetime | None = None
     """When a failed message is due again."""
 
@@ -75,7 +75,7 @@ class Handled:
 
     @property
     def why(self) -> str | None:
-        # Not str(error): an exception may fail at that, too.
+        # Not str(error), which may raise.
         return self.detail or (traceback.format_exception_only(self.error)[-1].strip() if self.error else None)
 
     def __str__(self) -> str:
@@ -96,7 +96,7 @@ class Totals:
     dead: int = 0
 
     def add(self, results: list[HandlerResult]) -> None:
-        for result in HandlerResult:  # counted by identity: the hash of a member is computed by Python code
+        for result in HandlerResult:  # counted by identity: an enum member's hash is computed in Python
             if count := results.count(result):
                 self.endings[result] += count
 
@@ -125,7 +125,7 @@ class Hooks:
             self._notify("started", delivery)
 
     def is_interested(self, result: HandlerResult) -> bool:
-        """Whether `finished` has anything to do: else no `Handled` is made."""
+        """Whether `finished` has anything to do; if not, no `Handled` is created."""
         return bool(self._on["finished"]) or result in _TROUBLE or _log.isEnabledFor(logging.DEBUG)
 
     def finished(self, handled: Handled) -> None:

@@ -1,4 +1,4 @@
-"""A running worker: prefetchers poll, slots run handlers, the heartbeat prolongs leases, shutdown is orderly."""
+"""A running worker: prefetchers poll, slots run handlers, the heartbeat prolongs leases."""
 
 import asyncio
 import contextvars
@@ -28,8 +28,8 @@ from tarry.services.worker.results import Hooks, Totals
 from tarry.services.worker.threads import Threads
 
 _log = logging.getLogger("tarry.worker")
-_LOOK_EVERY = timedelta(milliseconds=500)
-"""Interval of checks for paused queues: a pause takes effect within a second."""
+_CHECK_EVERY = timedelta(milliseconds=500)
+"""Interval between checks for paused queues: a pause takes effect within a second."""
 _RELEASE_S = 1.0
 """How long a stopping worker waits for the database to release unstarted messages."""
 _LOOPS_S = 0.5
@@ -69,12 +69,12 @@ class Runtime:
         self._concurrency = concurrency
         self._timer = timer
         self._blocking_app: Blocking | None = None
-        self._threads = Threads(2 * concurrency)  # `on_dead` may run beside a handler that does not end
+        self._threads = Threads(2 * concurrency)  # `on_dead` may run while its handler has not finished
         heartbeat = Heartbeat(timer)
         self._dispatch = Dispatch(heartbeat, hooks, self._threads, timer, self._blocking)
         self._limits: dict[str, QueueLimits] = {}
         self._prefetchers: deque[Prefetcher] = deque()
-        """The one that started a message least recently comes first."""
+        """In the order in which they last started a message."""
         self._acks: dict[Prefetcher, Acks] = {}
         for source in sources:
             limits = self._limits.setdefault(source.queue, QueueLimits(source.queue, source.options, concurrency))
@@ -84,9 +84,9 @@ class Runtime:
             self._acks[prefetcher] = Acks(queue, partial(self._acked, prefetcher), partial(self._ack_alone, prefetcher))
         self._paces = [limits.pace for limits in self._limits.values() if limits.pace is not None]
         self._idle = len(self._prefetchers)
-        """How many prefetchers have no running handler."""
+        """Number of prefetchers without a running handler."""
         self._jobs: set[Job] = set()
-        """Unsettled ones."""
+        """Unsettled jobs."""
         self._running = 0
         self._is_starting = False
         self._releases: set[asyncio.Task[None]] = set()
@@ -98,8 +98,8 @@ class Runtime:
             lambda: (self._running, heartbeat.prolonged, self._stopping),
             release,
         )
-        looking = Loop("look for pauses", self._look_once, every=_LOOK_EVERY)
-        self._loops = [heartbeat.loop, looking, self._registration.loop, *background]
+        pauses = Loop("pause check", self._check_once, every=_CHECK_EVERY)
+        self._loops = [heartbeat.loop, pauses, self._registration.loop, *background]
         self._alarm: asyncio.TimerHandle | None = None
         self._stopping = False
         self._stop: asyncio.Event | None = None
@@ -122,21 +122,21 @@ class Runtime:
             grace_s, self._dispatch.is_cancelled = 0.0, True
             raise
         finally:
-            # Shielded from cancellation of this task: messages are released first.
+            # Shielded: a cancelled worker still releases its messages.
             await asyncio.shield(self._shut_down(polls, loops, grace_s))
         return self.totals
 
     # Slots
 
     def _slots(self, prefetcher: Prefetcher) -> int:
-        """Free slots of a prefetcher. Each is entitled to one; beyond that, one is reserved for each idle one."""
+        """Free slots of a prefetcher. Each prefetcher has a right to one; idle prefetchers have one reserved."""
         free = self._concurrency - self._running
         if prefetcher.running:
             return max(0, free - min(self._idle, self._concurrency - 1))
         return min(free, 1 + max(0, free - 1 - min(self._idle - 1, self._concurrency - 1)))
 
     def _start(self) -> None:
-        """Start handlers, prefetchers in turn (round robin), and let the prefetchers poll for more."""
+        """Start handlers, round-robin over the prefetchers, and let the prefetchers poll again."""
         self._is_starting = False
         now_s = self._timer()
         while not self._stopping and self._running < self._concurrency and self._start_next(now_s):
@@ -150,13 +150,13 @@ class Runtime:
                 self._set_alarm(now_s)
 
     def _start_soon(self) -> None:
-        """Once for all handlers that end in this iteration of the event loop."""
+        """Call `_start` once for all handlers that finish in this iteration of the event loop."""
         if not self._is_starting:
             self._is_starting = True
             asyncio.get_running_loop().call_soon(self._start, context=self._context)
 
     def _set_alarm(self, now_s: float) -> None:
-        """Schedule `_start` for the moment at which a rate limit allows one more."""
+        """Schedule `_start` for the time when a rate limit allows the next message."""
         if self._alarm is not None:
             self._alarm.cancel()
         waits = [wait_s for pace in self._paces if (wait_s := pace.wait_s(now_s)) > 0]
@@ -183,12 +183,12 @@ class Runtime:
         if prefetcher.limits.pace is not None:
             prefetcher.limits.pace.start(now_s)
         self._jobs.add(job)
-        # Not in the context of the caller, which may be that of another handler.
+        # Not in the caller's context, which may belong to another handler.
         name, job.context = f"tarry {prefetcher.queue.name} {job.delivery.key}", self._context.copy()
         job.task = asyncio.create_task(self._run(prefetcher, job), name=name, context=job.context)
 
     async def _run(self, prefetcher: Prefetcher, job: Job) -> None:
-        """Call the handler and settle the message; or only settle it, alone, after a batch that has failed."""
+        """Call the handler and settle the message; after a failed batch, only settle it."""
         try:
             returned = None if job.is_repeated else await self._dispatch.call(job)
             if not job.is_repeated and self._dispatch.is_plain(job, returned):
@@ -226,7 +226,7 @@ class Runtime:
         self._jobs.discard(job)
         prefetcher.limits.unsettled -= 1
         if self._stop is not None:
-            for each in self._prefetchers:  # it may have offered more
+            for each in self._prefetchers:  # the handler may have offered messages
                 each.is_empty = False
 
     def _acked(self, prefetcher: Prefetcher, batch: Sequence[tuple[Job, Settled]]) -> None:
@@ -242,15 +242,15 @@ class Runtime:
 
     # Releasing
 
-    async def _look_once(self) -> None:
-        """Handle pauses, and messages that have waited too long. No query while nothing is held: a paused queue
-        delivers nothing."""
+    async def _check_once(self) -> None:
+        """Release messages of paused queues, and messages that have waited too long. Sends no query while nothing is held:
+        a paused queue delivers nothing."""
         for prefetcher in self._prefetchers:
             self._release_later(prefetcher, prefetcher.unstarted(self._timer()))
-        looked_at = {p.limits.queue: p.limits for p in self._prefetchers if p.held or p.limits.paused}
-        if not looked_at:
+        checked = {p.limits.queue: p.limits for p in self._prefetchers if p.held or p.limits.paused}
+        if not checked:
             return
-        for queue, limits in looked_at.items():  # not a list of all queues, of which there may be thousands
+        for queue, limits in checked.items():  # individually: there may be thousands of queues
             try:
                 limits.paused = (await self._app.queues.get(queue)).paused
             except UnknownQueue:  # it was deleted
@@ -286,7 +286,7 @@ class Runtime:
     async def _shut_down(
         self, polls: Sequence[asyncio.Task[None]], loops: Sequence[asyncio.Task[None]], grace_s: float
     ) -> None:
-        """Within the grace and about four seconds: leases whose release is not confirmed by then expire."""
+        """Shut down within the grace period plus about four seconds; leases not released by then expire."""
         self._stopping = True
         grace_until_s = self._timer() + grace_s
         if self._alarm is not None:
@@ -302,7 +302,7 @@ class Runtime:
             running = [job for job in self._jobs if job.phase is not JobPhase.DONE and not job.is_in_batch]
             if not (tasks := [*(job.settling_task for job in running), *self._flushers()]):
                 break
-            await asyncio.wait(tasks, timeout=left_s)  # after a batch that failed, each is acked by itself
+            await asyncio.wait(tasks, timeout=left_s)  # messages of a failed batch are acked individually
         for job in list(self._jobs):
             job.stop()
         if rest := self._tasks():
@@ -320,7 +320,7 @@ class Runtime:
             await asyncio.to_thread(self._blocking_app.close)
 
     def _tasks(self) -> list[asyncio.Task[Any]]:
-        """Of all messages that are not finished."""
+        """Tasks of all unfinished messages."""
         substitutes = [job.substitute for job in self._jobs if job.substitute is not None]
         return [*(job.task for job in self._jobs), *substitutes, *self._releases, *self._flushers()]
 

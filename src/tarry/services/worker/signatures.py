@@ -1,5 +1,5 @@
-"""The functions that a worker accepts, for type checkers: `(payload)` or `(payload, delivery)`, and by keyword `app` and
-`resources`. A sync function takes a `Delivery`, an async one an `AsyncDelivery`, of the type of its payload."""
+"""Handler signatures for type checkers: `(payload)` or `(payload, delivery)`, and by keyword `app` and `resources`. A sync
+function takes a `Delivery`, an async function an `AsyncDelivery`, of its payload type."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar, overload
@@ -14,7 +14,7 @@ D_contra = TypeVar("D_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
 Awaited = Coroutine[Any, Any, HandlerReturn]
 AnyDelivery = Delivery[Any] | AsyncDelivery[Any]
-"""What middleware and hooks get: that of the handler."""
+"""The handler's delivery, as middleware and hooks get it."""
 
 
 class TakesApp(Protocol[R_co]):
@@ -54,8 +54,8 @@ _SyncBoth = _DeliveryBoth[P, Delivery[P], HandlerReturn]
 
 
 class Register(Protocol):
-    """The decorator that `Worker.handler` returns. Each form has its overload: of a union, mypy misses the wrong payloads.
-    The first one is what mypy expects in its errors: a type variable would name no form."""
+    """The decorator that `Worker.handler` returns. Each signature has its overload: with a union, mypy misses wrong payloads.
+    The first overload is the one that mypy names in errors, so it is not the one with a type variable."""
 
     @overload
     def __call__(self, call: _Async[P], /) -> _Async[P]: ...

@@ -15,20 +15,20 @@ Call = tuple[contextvars.Context, Callable[..., Any], tuple[Any, ...], "asyncio.
 class Threads:
     """At most `most` threads, started on demand, for calls from one event loop.
 
-    Daemon threads: a handler that does not end must not keep the process alive. Its message is released, or its lease
-    expires."""
+    They are daemon threads: a handler that does not finish must not keep the process alive. Its message is released, or its
+    lease expires."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._calls: SimpleQueue[Call | None] = SimpleQueue()
         self._results: deque[tuple[asyncio.Future[Any], Any]] = deque()
         self._is_woken = False
-        """The event loop is about to read the results: it is woken once for all that arrive until then."""
+        """The event loop was woken and has not read the results yet: more results need no further wakeup."""
         self._started = 0
         self._busy = 0
 
     def run(self, call: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
-        """Run a call that never raises in a thread, with the context variables of the caller."""
+        """Run a call that never raises in a thread, in a copy of the caller's context."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._busy += 1
         if self._busy > self._started and self._started < self._most:
@@ -47,12 +47,12 @@ class Threads:
             self._results.append((future, context.run(call, *args)))
             if not self._is_woken:
                 self._is_woken = True
-                with suppress(RuntimeError):  # the loop is closed: results are not needed any more
+                with suppress(RuntimeError):  # the loop is closed: results are no longer needed
                     future.get_loop().call_soon_threadsafe(self._deliver)
             del item, context, call, args, future
 
     def _deliver(self) -> None:
-        self._is_woken = False  # before reading: what arrives later wakes the loop again
+        self._is_woken = False  # before reading: later results wake the loop again
         while self._results:
             future, result = self._results.popleft()
             self._busy -= 1

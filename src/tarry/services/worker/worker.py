@@ -1,4 +1,4 @@
-"""A worker: handlers by queue and type, and their options. It is bound to a database only when it runs on an app."""
+"""A worker: handlers by queue and type, with their options. `run` connects it to an app and its database."""
 
 import asyncio
 import dataclasses
@@ -47,15 +47,15 @@ class WorkerSettings:
     concurrency: int = 10
     """Concurrent handlers, over all queues."""
     grace: timedelta = timedelta(seconds=30)
-    """How long running handlers may continue after the stop request."""
+    """How long running handlers may continue after a stop request."""
     queues: tuple[str, ...] | None = None
     """Only these queues; None: all with a handler."""
     processes: int = 1
     """Number of processes of this worker: rates are divided among them."""
     until_empty: bool = False
-    """Stop when nothing is due: for tests, and for jobs that another scheduler starts."""
+    """Stop when nothing is due: for tests, and for runs started by another scheduler."""
     release: str | None = None
-    """Of your program, such as a version or a commit: shown with the worker, and with the dead letters of its attempts."""
+    """Version or commit of your program: shown with the worker, and with the dead letters of its attempts."""
 
     def __post_init__(self) -> None:
         for name in ("concurrency", "processes"):
@@ -66,7 +66,7 @@ class WorkerSettings:
             limits.check_text(self.release, "a release", limits.TYPE_LENGTH)
         if self.queues == ():
             raise InvalidInput(
-                "queues names no queue, so there would be nothing to do", hint="name some, or leave it away for all"
+                "queues names no queue, so there would be nothing to do", hint="name some, or omit it for all"
             )
 
 
@@ -74,8 +74,8 @@ class Worker:
     """Handlers by queue and type. Run it with `tarry worker module:worker`, or `await worker.run(app)`."""
 
     def __init__(self, *, resources: Callable[[Any], AbstractAsyncContextManager[Any]] | None = None) -> None:
-        """`resources`: makes an async context manager from the app (`tarry.AsyncApp`), entered before the first message and
-        left after the last; handlers with a parameter `*, resources` get what it yields."""
+        """`resources`: returns an async context manager for the app (`tarry.AsyncApp`), entered before the first message and
+        exited after the last; handlers with a parameter `*, resources` get the value it yields."""
         self._resources = resources
         self._handlers: dict[tuple[str, str | None], Handler] = {}
         self._on_dead: dict[str, DeadLetterHandler] = {}
@@ -95,12 +95,12 @@ class Worker:
         lease_for: timedelta | None = None,
         rate: Rate | None = None,
     ) -> Register:
-        """Register the function below: `(payload)` or `(payload, delivery)`, sync or async, payload annotated. By keyword
+        """Register the decorated function: `(payload)` or `(payload, delivery)`, sync or async, payload annotated. By keyword
         (`*, app, resources`) it gets the app, a `tarry.App` for a sync handler, and the worker's resources.
 
         `type`: only messages of this type; without it, all types without their own handler. `retry`, `timeout` and
-        `bury_on` (exceptions that a retry cannot fix) belong to this handler; `concurrency`, `prefetch`, `lease_for`
-        and `rate` to the whole queue, so it is enough to give them once."""
+        `bury_on` (exceptions that a retry cannot fix) apply to this handler; `concurrency`, `prefetch`, `lease_for`
+        and `rate` to the whole queue, so pass them once."""
         if callable(queue):
             raise InvalidInput("a handler needs the name of its queue", hint='@worker.handler("orders")')
         kinds = bury_on if isinstance(bury_on, tuple) else (bury_on,)
@@ -114,7 +114,7 @@ class Worker:
                 what = f"queue {queue!r}" if type is None else f"type {type!r} of queue {queue!r}"
                 raise InvalidInput(
                     f"{what} has a handler already: {self._handlers[handles].name}",
-                    hint="give each handler a type of its own: @worker.handler(queue, type=…)",
+                    hint="give each handler its own type: @worker.handler(queue, type=…)",
                 )
             self._options[queue] = self._options.get(queue, QueueOptions()).joined(options, queue)
             self._handlers[handles] = made
@@ -123,10 +123,10 @@ class Worker:
         return cast("Register", register)
 
     def on_dead(self, queue: str) -> Callable[[OnDead], OnDead]:
-        """Register the function below, sync or async, for messages of the queue that become dead letters in this worker: it
-        gets their `Handled`, and by keyword `app` and `resources`. It is called after the message has died, at most once;
-        what it raises is logged. It does not see messages that kill their worker, or that a handler settles by a verb of the
-        delivery."""
+        """Register the decorated function, sync or async, for messages of the queue that become dead letters in this worker.
+        It gets their `Handled`, and by keyword `app` and `resources`. It is called at most once, after the message has become
+        a dead letter; its exceptions are logged. It is not called for messages that crash their worker, or that a handler
+        settles by a verb of the delivery."""
 
         def register(call: OnDead) -> OnDead:
             made = dead_letter_handler_for(call)
@@ -141,7 +141,7 @@ class Worker:
     def _check_resources(self, made: Handler | DeadLetterHandler) -> None:
         if "resources" in made.wants and self._resources is None:
             raise InvalidInput(
-                f"handler {made.name} takes resources, and this worker has none", hint="tarry.Worker(resources=…)"
+                f"handler {made.name} takes resources, but this worker has none", hint="tarry.Worker(resources=…)"
             )
 
     @overload
@@ -149,8 +149,7 @@ class Worker:
     @overload
     def on(self, event: Literal["finished"]) -> Callable[[OnFinished], OnFinished]: ...
     def on(self, event: Literal["started", "finished"]) -> Callable[[F], F]:
-        """Call the function below whenever a handler has `started` (with the delivery) or `finished` (with a
-        `Handled`)."""
+        """Call the decorated function when a handler has `started` (with the delivery) or `finished` (with a `Handled`)."""
 
         def register(call: F) -> F:
             self.hooks.add(event, call)
@@ -159,7 +158,7 @@ class Worker:
         return register
 
     def middleware(self, around: Middleware) -> Middleware:
-        """A context manager made from the delivery, around every call of a handler: spans, sessions, log fields."""
+        """Register a function that returns a context manager for a delivery, entered around every handler call."""
         self.hooks.middleware.append(around)
         return around
 
@@ -173,7 +172,7 @@ class Worker:
             raise InvalidInput("this worker has no handlers", hint='register one: @worker.handler("queue")')
         if without := [queue for queue in self._on_dead if queue not in self.queues]:
             raise InvalidInput(
-                f"on_dead is for {', '.join(without)}, and no handler of this worker is",
+                f"on_dead is registered for {', '.join(without)}, which no handler of this worker is for",
                 hint=f"it has: {', '.join(self.queues)}",
             )
         queues = self.queues if settings.queues is None else settings.queues
@@ -192,8 +191,8 @@ class Worker:
     async def opened(
         self, app: Connected, settings: WorkerSettings, resources: Any = None
     ) -> AsyncGenerator[list[Source]]:
-        """The sources, whose handlers have the app and the resources, which are closed at the end. `resources`: instead of
-        those that the worker would make."""
+        """The sources, with handlers bound to the app and the resources, which are closed at the end. `resources`: replaces
+        those of the worker."""
         sources = self.sources(settings)
         handlers = [handler for source in sources for handler in source.handlers.values()]
         async with AsyncExitStack() as stack:
@@ -232,10 +231,9 @@ class Worker:
         stop: asyncio.Event | None = None,
         background: Sequence[Loop] = (),
     ) -> Totals:
-        """Work until `stop` is set, then shut down gracefully. A cancelled run releases everything without the grace
-        period.
+        """Work until `stop` is set, then shut down gracefully. A cancelled run releases all messages without a grace period.
 
-        `background`: loops that run beside the handlers."""
+        `background`: loops that run alongside the handlers."""
         async with self.opened(app, settings) as sources:
             runtime = Runtime(app, sources, self.hooks, settings.concurrency, background, release=settings.release)
             grace_s = settings.grace.total_seconds()

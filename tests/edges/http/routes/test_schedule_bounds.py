@@ -137,5 +137,5 @@ class TestPlanning:
         monkeypatch.setattr(schedule_changes, "MOST_TICKS", 100)
         refused = self.plan(call, 51, ("a", "b"))
         assert refused.status_code == 422
-        assert "102 ticks, and 100 are allowed" in refused.json()["detail"]
+        assert "102 ticks; at most 100 are allowed" in refused.json()["detail"]
         assert self.plan(call, 50, ("a", "b")).json() == {"applied": [True, True]}

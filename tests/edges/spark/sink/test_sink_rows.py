@@ -124,7 +124,7 @@ class TestBadRows:
             ("key string, payload string", ("x" * 201, ""), "a key has at most 200 characters, not 201"),
             ("key string, payload string", ("a\x00b", ""), r"must not contain NUL"),
             ("payload string", (None,), "the payload is null"),
-            ("payload binary", (b"x" * 262_145,), "the payload has 262,145 bytes, and 262,144 are allowed"),
+            ("payload binary", (b"x" * 262_145,), "the payload has 262,145 bytes; at most 262,144 are allowed"),
             ("payload string, priority int", ("", 10), "priority is a whole number from 0 (last) to 9 (first), not 10"),
             ("payload string, priority int", ("", -1), "priority is a whole number"),
             ("payload string, type string", ("", ""), "a type must not be empty"),
@@ -228,4 +228,4 @@ class TestOptions:
         assert problem in str(caught.value)
 
     def test_a_payload_limit_of_its_own(self) -> None:
-        assert "4 bytes, and 3 are allowed" in refused("payload string", "four", options={"payload_limit": "3"})
+        assert "4 bytes; at most 3 are allowed" in refused("payload string", "four", options={"payload_limit": "3"})

@@ -21,7 +21,7 @@ _FORGET_EVERY_S = 3600.0
 _SHORTEST_S = 0.05
 _AFTER_FAILURE_S = 1.0
 _WHILE_LOCKED_S = 0.25
-"""How soon to look again when a schedule that is due could not be planned."""
+"""How soon to retry when a due schedule could not be planned."""
 
 
 class Scheduler:
@@ -44,7 +44,7 @@ class Scheduler:
     def run_once(self) -> RunReport:
         """Plan the schedules that are due."""
         report, owned = RunReport(), dict(self.owned)
-        # Schedules that failed, or that another transaction has locked, come first again: they must not take the places of
+        # Schedules that failed or are locked by another transaction are selected first again: they must not crowd out
         # the others.
         limit = AT_ONCE + len(self._failed) + self._outrun
         due = self._store.run(self._store.cron.due(list(owned), limit=limit))
@@ -71,7 +71,7 @@ class Scheduler:
             if len(changes) == 1:
                 report.failed[changes[0].name] = error.message
                 return
-            for change in changes:  # one of them failed the batch; apply the others individually
+            for change in changes:  # find the change that failed the batch, and apply the others
                 self._apply([change], report)
             return
         for change, is_applied in zip(changes, applied, strict=True):
@@ -81,7 +81,7 @@ class Scheduler:
                 report.outrun += 1
 
     def cycle(self) -> float:
-        """One run with all its parts; returns the seconds until the next."""
+        """Run all steps once; returns the seconds until the next cycle."""
         report = self.run_once()
         self._generate()
         self._forget()
@@ -119,7 +119,7 @@ class Scheduler:
         began_s = self._timer()
         now = self._commands.now(None)
         forgotten = self._store.run(self._store.cron.forget_ticks(now - KEEP_FOR))
-        # One batch at a time, with planning in between, until none is left; at most half of the time.
+        # One batch at a time with planning in between, for at most half of the time, until none is left.
         took_s = self._timer() - began_s
         self._forget_s = self._timer() + (max(took_s, _SHORTEST_S) if forgotten else _FORGET_EVERY_S)
         if forgotten:
