@@ -1,6 +1,6 @@
 """`CronRole` on PostgreSQL.
 
-Changes of schedules take one transaction each, or one for many. Compare-and-set: a concurrent writer loses and retries.
+Schedule changes are applied in one transaction each, or together. Compare-and-set: a concurrent writer loses and retries.
 """
 
 import json
@@ -35,11 +35,11 @@ from tarry.storage.postgres.statement import Op, Row, Statement, bind, each, mad
 
 FORGET_AT_ONCE = 10_000
 Ledgers = dict[str, str]
-"""Schedules that a statement has changed, and the names of their ledgers."""
+"""The schedules that a statement has changed, and the names of their ledgers."""
 Tick = tuple[str, str, datetime]
-"""Name of a ledger, hash and tick: what entries are compared by."""
+"""The identity of a ledger entry: ledger name, hash and tick."""
 Offer = Callable[[str, Sequence[Draft]], Op[list[Outcome]]]
-"""Offers to a queue, which is created if it is missing and the settings allow it."""
+"""An offer to a queue, which is created if it is missing and the settings allow it."""
 
 
 class PostgresCron(PostgresRole):
@@ -61,7 +61,7 @@ class PostgresCron(PostgresRole):
             def offer(queue: str, drafts: Sequence[Draft]) -> Op[list[Outcome]]:
                 return self._creating(queue, own, lambda now: message_ops.offer_many(queue, drafts, now), list)
 
-            for queue in queues:  # before anything is written: an op that finds a queue missing is started again
+            for queue in queues:  # before any write, because an op that finds a queue missing is restarted
                 yield from self._creating(queue, own, lambda now, name=queue: reserve(name, 0, now).run(), bool)
             return (yield from _apply(changes, offer, self._now, together=together))
 
@@ -85,9 +85,8 @@ class PostgresCron(PostgresRole):
 
 
 def _apply(changes: Sequence[ScheduleChange], offer: Offer, now: datetime | None, *, together: bool) -> Op[list[bool]]:
-    """Apply changes in one transaction, and return which were applied: one of a schedule that has changed since it was read
-    is not. `together`: all of them, or none; else a move of a schedule that another transaction has locked is not waited
-    for, and not applied."""
+    """Apply changes in one transaction and return which were applied: not those of schedules that changed since they were
+    read. `together`: all or none; otherwise a move of a schedule that another transaction has locked is skipped."""
     nothing = [False] * len(changes)
     if together and (len(changes) > 1 or any(change.moves_only for change in changes)):
         names = TextArray([change.name for change in changes])
@@ -99,7 +98,7 @@ def _apply(changes: Sequence[ScheduleChange], offer: Offer, now: datetime | None
     if not ledgers:
         return nothing
     if together and len(ledgers) < len(changes):
-        # A row that does not exist yet cannot be locked. This error rolls the transaction back.
+        # A row that does not exist yet could not be locked. This error rolls the transaction back.
         raise InvalidState("another process installed one of these schedules at the same moment", hint="try again")
     stored = [change for change in changes if change.name in ledgers]
     if any(change.withdraw for change in stored):
@@ -118,7 +117,7 @@ def _apply(changes: Sequence[ScheduleChange], offer: Offer, now: datetime | None
 
 
 def _store(changes: Sequence[ScheduleChange]) -> Op[Ledgers]:
-    """Store the new states of schedules that are still at the expected revision; returns their ledgers."""
+    """Store the new states of schedules that still have the expected revision; returns their ledgers."""
     moves = [(change, change.after) for change in changes if change.moves_only and change.after is not None]
     installs = [(change, change.after) for change in changes if not change.moves_only and change.after is not None]
     removals = [change for change in changes if not change.moves_only and change.after is None]
@@ -170,8 +169,8 @@ def _withdraw(changes: Sequence[ScheduleChange], ledgers: Ledgers, now: datetime
 
 
 def _enter(decided: Sequence[tuple[ScheduleChange, TickChange]], ledgers: Ledgers) -> Op[set[Tick]]:
-    """The ticks that the ledger accepted. Of those that have come, some may have been deleted from it; ticks ahead cost no
-    second statement."""
+    """Enter ticks and return those that the ledger accepted. Past ticks may have been deleted from the ledger before, which a
+    second statement checks; future ticks do not need it."""
     entered = yield from enter_ticks(decided, ledgers).run()
     past = {
         (ledgers[change.name], tick_change.hash, tick_change.tick): change.by_instant(tick_change)
@@ -184,7 +183,7 @@ def _enter(decided: Sequence[tuple[ScheduleChange, TickChange]], ledgers: Ledger
 
 
 def enter_ticks(decided: Sequence[tuple[ScheduleChange, TickChange]], ledgers: Ledgers) -> Statement[dict[Tick, bool]]:
-    """The ticks that were entered, and whether each was new to the ledger."""
+    """The entered ticks, and whether each was new to the ledger."""
     params = {
         "ledgers": TextArray([ledgers[change.name] for change, _ in decided]),
         "hashes": TextArray([tick.hash for _, tick in decided]),
@@ -201,7 +200,7 @@ def enter_ticks(decided: Sequence[tuple[ScheduleChange, TickChange]], ledgers: L
 
 
 def remove_forgotten(doubtful: Mapping[Tick, bool]) -> Statement[set[Tick]]:
-    """`doubtful`: ticks, and whether each counts by its instant."""
+    """Remove ticks that were deleted before. `doubtful`: ticks, and whether each counts by its instant."""
     ledgers, ticks = _columns(doubtful)
     by_instant = BooleanArray(list(doubtful.values()))
     return bind(
@@ -210,7 +209,7 @@ def remove_forgotten(doubtful: Mapping[Tick, bool]) -> Statement[set[Tick]]:
 
 
 def _columns(ticks: Iterable[Tick]) -> tuple[TextArray, dict[str, Any]]:
-    """Names of ledgers; hashes and ticks."""
+    """The ledger names; hashes and ticks."""
     ledgers, hashes, instants = zip(*ticks, strict=True)
     return TextArray(ledgers), {"hashes": TextArray(hashes), "ticks": TimestampArray(instants)}
 
@@ -249,7 +248,7 @@ def _row(state: ScheduleState) -> dict[str, Any]:
 
 
 def _as_text(value: object) -> str:
-    """A value that JSON has not, as PostgreSQL reads it."""
+    """The PostgreSQL text form of a value that JSON does not support."""
     match value:
         case bytes():
             return "\\x" + value.hex()
@@ -271,7 +270,7 @@ def _state(row: Row) -> ScheduleState:
 
 @lru_cache(maxsize=256)
 def _policy(columns: tuple[tuple[str, Any], ...]) -> Policy:
-    """Most schedules have the same one, and it checks its values: half of the time to read a schedule."""
+    """Cached, because most schedules share a policy and its validation takes half of the time to read a schedule."""
     return Policy(**dict(columns))
 
 

@@ -1,7 +1,7 @@
 """`DeadLettersRole` on PostgreSQL.
 
-What takes more than one statement needs no transaction around it. Each step of a redrive job is one statement that names the
-step, so a process that stops in the middle blocks no other one, and repeats nothing when it continues.
+Operations of several statements need no transaction. Each step of a redrive job is one statement that names the step, so a
+process that stops in between blocks no other process, and nothing is repeated when the job continues.
 """
 
 import builtins
@@ -46,7 +46,7 @@ MOST_COUNTED = 100_000
 LABELS = 1_000
 """Fingerprints written by one statement."""
 _ROUNDS = 10
-"""How often in a row a reader writes fingerprints. The rest is left to the sweeper, and to the next reader."""
+"""Statements in which one reader writes fingerprints. The rest is left to the sweeper and the next reader."""
 LOOKED_THROUGH = 10_000
 """Dead letters that a listing may scan for one page."""
 MOST_GROUPS = 1_000
@@ -73,7 +73,7 @@ class PostgresDeadLetters(PostgresRole):
         return self._labelled(queue, where, discard)
 
     def _labelled(self, queue: str, where: DeadFilter | None, statement: Statement[R]) -> Op[R]:
-        """A statement that needs the fingerprints of the queue's dead letters: for a group of them, or (None) for all."""
+        """Store missing fingerprints if the filter needs them (None: always), then run the statement."""
         if where is None or where.fingerprint is not None:
             for _ in range(_ROUNDS):
                 if (yield from _label(queue, LABELS, None, self._now)) < LABELS:
@@ -87,7 +87,7 @@ class PostgresDeadLetters(PostgresRole):
 
         def steps() -> Op[int]:
             nonlocal chosen
-            if chosen is None:  # once: a second try, after a lost reply, must not redrive others
+            if chosen is None:  # chosen once: a retry after a lost reply must not redrive other letters
                 chosen = yield from bind("dead_letters/redrivable", decode, **about).run()
             picked = _version_array(chosen)
             return (yield from bind("dead_letters/redrive", decode, **about, versions=picked, now=self._now).run())
@@ -111,9 +111,8 @@ class PostgresDeadLetters(PostgresRole):
 
     @operation()
     def turn_redrive(self, job: int, state: RedriveState, *, reason: str | None = None) -> Op[RedriveJob]:
-        turned = yield from _set_state(
-            job, from_states=may_turn(state), state=state, reason=reason, now=self._now
-        ).run()
+        change = _set_state(job, from_states=may_turn(state), state=state, reason=reason, now=self._now)
+        turned = yield from change.run()
         current = yield from _job(job).run()
         if current is None:
             raise UnknownRedrive(job)
@@ -147,7 +146,7 @@ class PostgresDeadLetters(PostgresRole):
         else:
             stretch = yield from walk(due).run()
             died_at, version = stretch.edge or (None, None)
-            moved = yield from bind(  # None: another process has done the step
+            moved = yield from bind(  # None: another process has executed the step
                 "dead_letters/redrive_step", first(attrgetter("redriven")), job=due.id, step=due.step,
                 versions=BigintArray(stretch.versions), ended=stretch.ended, edge_died_at=died_at, edge_version=version,
                 **fenced(leadership), now=now,
@@ -168,7 +167,7 @@ class PostgresDeadLetters(PostgresRole):
 
 
 def _label(queue: str | None, limit: int, leadership: Leadership | None, now: datetime | None) -> Op[int]:
-    """Give fingerprints to dead letters that have none, and return how many got one."""
+    """Store the missing fingerprints of dead letters and return their number."""
     letters = yield from bind(
         "dead_letters/without_fingerprint", list[Row], queue=queue, limit=min(limit, LABELS), read=READ
     ).run()
@@ -201,7 +200,7 @@ def dead_letters(
 
 
 def count(queue: str, where: DeadFilter, limit: int) -> Statement[Matching]:
-    """Counts among the first `limit` letters: a filter that matches few of very many gives a lower bound."""
+    """Count matches among the first `limit` letters. For a filter that matches few of many letters this is a lower bound."""
     limit = storable(limit)
 
     def decode(rows: list[Row]) -> Matching:
@@ -252,7 +251,7 @@ def _job(job: int) -> Statement[RedriveJob | None]:
 
 
 class _Stretch(NamedTuple):
-    """The letters of one step of a job, its new cursor, and whether that is the end."""
+    """The letters of one step of a job, its new cursor, and whether it is the last step."""
 
     versions: list[int]
     edge: tuple[datetime, int] | None

@@ -1,4 +1,4 @@
-"""Bounds of the journal that may be stored: flushed, with evidence, and issued by a primary only."""
+"""Journal bounds that may be stored: flushed, with evidence, and issued only by a primary."""
 
 from typing import Any
 
@@ -7,17 +7,17 @@ from tarry.core.journal.snapshots import Point, SnapshotBound
 from tarry.storage.postgres.statement import Op, Row, Statement, bind, first, only_row
 
 _SOUGHT = 50
-"""Transactions that are sought one by one in the index; if more were running, the index is read from the oldest on."""
+"""Running transactions that are searched one by one in the index; with more, the index is read from the oldest on."""
 
 
 def head() -> Op[tuple[str, SnapshotBound]]:
-    """The identity and the current position of the journal. Once this is committed, all commits before it are on disk."""
+    """The journal's identity and current position. Once this is committed, all commits before it are on disk."""
     yield from on_primary()
     return (yield from edge().run())
 
 
 def edge() -> Statement[tuple[str, SnapshotBound]]:
-    """On a primary only: it writes."""
+    """The same without a check for a standby, on which it fails: it writes."""
     return bind("journal/bound", lambda rows: (rows[0].journal, _bound(rows[0])))
 
 
@@ -33,7 +33,8 @@ def on_primary() -> Op[None]:
 
 
 def rejoin(point: Point | None) -> Statement[SnapshotBound | None]:
-    """Where to continue after a failover that lost events before a point; None: no point of an earlier timeline is known."""
+    """The bound from which to continue after a failover that lost events before a point; None if no earlier point is
+    known."""
     return bind("journal/rejoin", first(_bound), branch=None if point is None else point.branch)
 
 
@@ -46,7 +47,7 @@ def evidence(edge: SnapshotBound) -> dict[str, Any]:
 
 
 def unseen(snapshot: str, after_xid: int = 0) -> dict[str, Any]:
-    """The transactions that a snapshot does not show, as parameters: those from `next_xid` on, and those then running."""
+    """The transactions that a snapshot does not show, as parameters: from `next_xid` on, and those running at its time."""
     oldest, next_xid, listed = snapshot.split(":")
     running = [int(xid) for xid in listed.split(",")] if listed else []
     if len(running) > _SOUGHT:

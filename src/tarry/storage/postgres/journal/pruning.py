@@ -1,4 +1,4 @@
-"""Retention of the journal: drop whole days that no queue retains, and that the rollups and every lake have."""
+"""Journal retention: drop whole days that no queue retains and that are in the rollups and in every lake."""
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
@@ -15,7 +15,7 @@ _OVERFLOW_ROWS = 5_000
 
 
 def prune(*, archived: bool, limit: int) -> Op[list[PrunedDay]]:
-    """Each day is a transaction of its own. The result is the same in any order, by any number of processes."""
+    """Prune days, each in its own transaction. Concurrent processes and any order give the same result."""
     default = QueueSettings().retention_for
     days = yield from bind("journal/expired_days", list[Row], default=default).run()
     if days and days[0].has_lake and not archived:
@@ -27,7 +27,7 @@ def prune(*, archived: bool, limit: int) -> Op[list[PrunedDay]]:
 
 
 def waiting() -> Op[tuple[int, dict[str, datetime | None]]]:
-    """The number of days that no queue retains, and the lakes, with the time at which each archived something last."""
+    """The number of days that no queue retains, and the lakes with the time of their last archived batch."""
     days = yield from bind("journal/expired_days", list[Row], default=QueueSettings().retention_for).run()
     lakes = yield from bind("journal/lakes", list[Row]).run()
     return len({row.day for row in days}), {
@@ -65,7 +65,7 @@ def lakes() -> Statement[list[LakeHead]]:
 
 
 def drop_overflow(day: date, edges: Sequence[SnapshotBound]) -> Op[int]:
-    """Delete rows of a day without a partition that lie before all of these edges, in chunks."""
+    """Delete rows of a day without a partition that are before all of these edges, in chunks."""
     params = {"day": day, **day_span(day), **edge_params(edges), "limit": _OVERFLOW_ROWS}
     total = 0
     while True:

@@ -1,8 +1,8 @@
-"""The newest events of PostgreSQL's journal: ranges of transactions, from the last one backwards, each longer than the last.
+"""The newest journal events: ranges of transactions are read backwards from the last one, each longer than the one before.
 
-The journal has no index by time, which would slow writes down. Its index event_find finds a range of transactions directly,
-so reading the last minutes costs the same however long the journal is. Times grow with transactions, but for a few seconds:
-the transactions of a window that has ended are found by bisection, between those that the rollups name.
+The journal has no index by time, which would slow down writes. Its index event_find finds a range of transactions directly,
+so the cost of reading the last minutes does not depend on the length of the journal. Times grow with transaction ids, except
+for a few seconds: the transactions of a past window are found by bisection between those that the rollups name.
 """
 
 from collections.abc import Iterable
@@ -17,20 +17,20 @@ from tarry.storage.postgres.journal.statements import event, prefer_bitmap_scans
 from tarry.storage.postgres.statement import Op, Row, bind, value
 
 FIRST = 4
-"""Transactions of the first range: each may have a thousand events, or one."""
+"""Transactions in the first range. A transaction may have one event or a thousand."""
 WIDER = 4
 ENOUGH = 20_000
-"""Events that one call scans, more or less; its result then has the position to continue from."""
+"""Approximate number of events that one call scans; its result then has the position to continue from."""
 STEP = 4_000
-"""Events that one statement scans, more or less."""
+"""Approximate number of events that one statement scans."""
 _BEHIND_ALL = 2**63 - 1
 _SLACK = timedelta(seconds=5)
-"""By how much the time of a transaction's event may differ from those of its neighbours."""
+"""Maximum difference between the times of events of neighbouring transactions."""
 _CLOSE = timedelta(seconds=30)
 
 
 class _Position(NamedTuple):
-    """Where to continue: before this event."""
+    """The event before which the next page continues."""
 
     xid: int
     id: int
@@ -39,7 +39,7 @@ class _Position(NamedTuple):
 def look_back(
     query: AnalyticsQuery, *, kinds: Iterable[EventKind] | None = None, consumer: str | None = None
 ) -> Op[AnalyticsPage[Event]]:
-    """The newest events that match, in a transaction of its own."""
+    """The newest matching events, in a separate transaction."""
     limited(query.limit)
     position = None if query.after is None else _parsed(query.after)
     params = {
@@ -76,11 +76,11 @@ def look_back(
             last, until_id, width = (yield from _skipped(first - 1)), _BEHIND_ALL, FIRST
             continue
         looked += scanned[0].looked
-        # No more transactions than have the rest of the events, if they have as many each as these.
+        # Limit the range by the events that may still be scanned, at the same number of events per transaction.
         affordable = (last - first + 1) * min(STEP, ENOUGH - looked) // scanned[0].looked
         last, until_id, width = first - 1, _BEHIND_ALL, max(1, min(width * WIDER, affordable))
         if query.since is not None and scanned[0].newest and scanned[0].newest < query.since - _SLACK:
-            last = 0  # what is left is older
+            last = 0  # the rest is older
         elif looked >= STEP and sought is not None and not events:
             last, sought, looked, width = (yield from _sought(sought, 0, last)), None, 0, FIRST
     rows = [event for _, event in events]
@@ -90,8 +90,8 @@ def look_back(
 
 
 def _skipped(last: int) -> Op[int]:
-    """A transaction at which, or closely before which, events end: those after it have none. Roll-ups and other programs use
-    transactions, too."""
+    """A transaction at or shortly before which the last events are; later ones have none, since rollups and other programs
+    use transactions too."""
     known: int | None = yield from bind("journal/last_rolled_up", value).run()
     if known is not None and known < last and not (yield from _probed(known + 1, last)):
         return known
@@ -113,7 +113,7 @@ def _probed(first: int, last: int) -> Op[list[Row]]:
 
 
 def _sought(until: datetime, low: int, high: int) -> Op[int]:
-    """A transaction after those of events before `until`, and close to them; between two transactions."""
+    """A transaction shortly after the last events before `until`, found by bisection between two transactions."""
     while high - low > FIRST:
         middle = (low + high) // 2
         probed = yield from _probed(middle, high)

@@ -1,4 +1,4 @@
-"""`JournalRole` on PostgreSQL. Tailing reads windows between snapshots, one statement each."""
+"""`JournalRole` on PostgreSQL. A tail reads windows between snapshots, one statement each."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,7 +21,7 @@ class PostgresJournal(PostgresRole):
     ) -> PostgresOperation[list[Event]]:
         def steps(own: bool) -> Op[list[Event]]:  # noqa: FBT001
             if own:
-                yield from prefer_bitmap_scans().run()  # until the end of the transaction, which is ours
+                yield from prefer_bitmap_scans().run()  # for the store's own transaction
             return (yield from timeline(queue, key, limit, before).run())
 
         return PostgresOperation(lambda own: in_known_queue(lambda: steps(own)), atomic=True)
@@ -33,23 +33,23 @@ class PostgresJournal(PostgresRole):
 
 
 class _Window(NamedTuple):
-    """One window, or the first `limit` events of the rest of it."""
+    """A window, or the first `limit` events of its rest."""
 
     bounds: Row
-    """The columns about the window itself: `until`, `journal`, and what prevents reading it."""
+    """Columns of the window itself: `until`, `journal`, and reasons why it cannot be read."""
     events: tuple[tuple[Mark, Event | None], ...]
-    """None: of a kind that a newer version has written, during a rolling deploy. Skipped."""
+    """None for an event of a kind that only a newer version writes, during a rolling deploy. Skipped."""
 
 
 def _tail(after: str | None, until: str | None, limit: int, most: int) -> Op[EventPage]:
-    """In a transaction of its own."""
+    """Read the next page in a separate transaction."""
     if after is None:
         return EventPage(position=(yield from _head()))
     position, end = Position.parse(after), None if until is None else Position.parse(until)
     if position is None or (until is not None and (end is None or end.edge.mark is not None)):
         return (yield from _gap(GapReason.UNKNOWN))
     edge = position.edge
-    # In the middle of a window, the rest of it comes first: it is closed, so it can be read at any time.
+    # In the middle of a window, its rest comes first: a closed window can be read at any time.
     closed = edge.closed if edge.mark is not None else None if end is None else end.edge
     yield from prefer_bitmap_scans().run()
     window, events = yield from _window(edge, closed, max(1, limit), most).run()
@@ -66,11 +66,11 @@ def _tail(after: str | None, until: str | None, limit: int, most: int) -> Op[Eve
     if window.is_too_far:
         return (yield from _gap(GapReason.TOO_FAR))
     if not events and edge.mark is None:
-        # The old position is as good as a new one, and need not be on disk.
+        # The old position is equivalent to a new one, and need not be flushed.
         return EventPage(position=after)
     point = None if closed is None else closed.point
     if point is None:
-        # Taken after the window was read, so it lies behind everything in it.
+        # Taken after the window was read, so it is after all of its events.
         point = (yield from bounds.edge().run())[1].point
     return _page(position, window.until, events, point, limit=max(1, limit))
 
@@ -96,7 +96,7 @@ def _gap(gap: GapReason) -> Op[EventPage]:
 
 
 def _after_failover(position: Position) -> Op[EventPage]:
-    """Everything that is new since the failover lies after the newest point of the old timeline that this server has."""
+    """All events since the failover are after the newest point of the old timeline that this server has."""
     edge = yield from bounds.rejoin(position.edge.point).run()
     if edge is None:
         return (yield from _gap(GapReason.FAILOVER))

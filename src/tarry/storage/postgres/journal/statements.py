@@ -1,4 +1,4 @@
-"""The journal: the timeline of a key, partitions, and journals that were restored from a dump."""
+"""Journal statements: the timeline of a key, partitions, and journals that were restored from a dump."""
 
 from tarry.core.journal.events import KINDS, Event, EventKind
 from tarry.storage.postgres.arrays import TextArray
@@ -7,7 +7,7 @@ from tarry.storage.postgres.statement import Op, Row, Statement, bind, value
 
 
 def event(row: Row) -> Event:
-    """Of the columns of journal/sql/_event.sql."""
+    """Decode the columns of journal/sql/_event.sql."""
     return Event(
         id=row.id, kind=EventKind(row.kind), at=row.at, queue=row.queue, key=row.key, version=row.version,
         attempt=row.attempt, priority=row.priority, due_at=row.due_at, leased_at=row.leased_at,
@@ -23,7 +23,7 @@ def prefer_bitmap_scans() -> Statement[None]:
 
 
 def timeline(queue: str, key: str, limit: int, before: int | None = None) -> Statement[list[Event]]:
-    # Filtered in the statement: fewer rows than `limit` mean that there are no more.
+    # Filtered in the statement: fewer rows than `limit` mean the end.
     params = {"queue": queue, "key": key, "before": before, "limit": storable(limit), "kinds": TextArray(sorted(KINDS))}
     return bind(
         "journal/timeline", lambda rows: [event(row) for row in known(queue, rows) if row.id is not None], **params
@@ -31,19 +31,18 @@ def timeline(queue: str, key: str, limit: int, before: int | None = None) -> Sta
 
 
 def is_foreign() -> Op[bool]:
-    """Whether the journal was restored from a dump and not adopted. In a transaction of its own."""
+    """Whether the journal was restored from a dump and not adopted. In a separate transaction."""
     yield from prefer_bitmap_scans().run()
     return (yield from bind("journal/is_foreign", value).run())
 
 
 def first_is_foreign() -> Statement[bool]:
-    """The same of the first event only."""
+    """The same for the first event only."""
     return bind("journal/first_is_foreign", value)
 
 
 def adopt() -> Op[int]:
-    """Assign a journal that was restored from a dump to this server, and return the number of its events. In a transaction of
-    its own."""
+    """Assign a restored journal to this server and return the number of its events. In a separate transaction."""
     yield from prefer_bitmap_scans().run()
     return (yield from bind("journal/adopt", value).run())
 

@@ -1,4 +1,4 @@
-"""`MaintenanceRole` on PostgreSQL: leadership, and the work of the sweeper."""
+"""`MaintenanceRole` on PostgreSQL: leadership and the sweeper's statements."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -25,9 +25,9 @@ from tarry.storage.postgres.operation import PostgresOperation, PostgresRole, fe
 from tarry.storage.postgres.queues.statements import remove_leftovers
 from tarry.storage.postgres.statement import Op, Row, Statement, bind, each, first, made, only_row, value
 
-_LOOK_AT = 500
-"""Queues that one statement looks at."""
-_LOOK_S = 0.1
+_QUEUES = 500
+"""Queues per check statement."""
+_SLOW_S = 0.1
 held_leadership = first(made(Leadership))
 
 
@@ -56,12 +56,12 @@ class PostgresMaintenance(PostgresRole):
         def steps(own: bool) -> Op[list[str]]:  # noqa: FBT001
             needing = [name for name in queues if self._live_heads.has(ScanKey("sweep", name))]
             others = sorted(set(queues) - set(needing))
-            for start in range(0, len(others), _LOOK_AT):
-                chunk, started_s = others[start : start + _LOOK_AT], self._live_heads.timer()
+            for start in range(0, len(others), _QUEUES):
+                chunk, started_s = others[start : start + _QUEUES], self._live_heads.timer()
                 about = {"queues": TextArray(chunk), "now": self._now}
                 named = yield from bind("maintenance/needing_sweep", each(itemgetter(0)), **about).run()
-                # If it was slow, perhaps because of dead rows, the sweep of each finds out where its messages begin.
-                needing += chunk if self._live_heads.timer() - started_s > _LOOK_S else named
+                # If it was slow, perhaps because of dead rows, the sweep of each queue finds its first live messages.
+                needing += chunk if self._live_heads.timer() - started_s > _SLOW_S else named
             return needing
 
         return PostgresOperation(steps)
@@ -81,8 +81,8 @@ class PostgresMaintenance(PostgresRole):
                     return Swept()
                 for row in walked_rows:
                     reached[row.priority] = (row.due_at, row.version)
-                # A priority that returned `limit` rows may have more; the cursors of the others are kept until all are
-                # done: messages that are offered meanwhile are for the next round.
+                # A priority that returned `limit` rows may have more. The cursors of the others are kept until all are
+                # done: new messages are left to the next round.
                 more = any(row.walked >= limit for row in walked_rows)
                 walked = sum(row.walked for row in walked_rows)
                 return Swept(rows[0].expired, rows[0].buried, walked, tuple(reached) if more else None)
@@ -99,7 +99,7 @@ class PostgresMaintenance(PostgresRole):
     def remove_leftovers(self) -> PostgresOperation[int]:
         return self._statement(lambda now: remove_leftovers(None, now))
 
-    # Tried once: while it waits for the journal, every writer waits behind it.
+    # Not retried: while it waits for the journal, every writer waits behind it.
     @operation(atomic=True, wait_for_locks=False)
     def make_partitions(self, days: int, *, leadership: Leadership | None = None) -> Op[Partitions]:
         params = {"days": days, "now": self._now, **fenced(leadership)}
@@ -123,15 +123,15 @@ class PostgresMaintenance(PostgresRole):
 
 
 def vacuum_problems(rows: list[Row]) -> list[VacuumProblem]:
-    """The decoder of maintenance/vacuum_health."""
+    """Decoder of maintenance/vacuum_health."""
     dead, live, age = rows[0].dead, rows[0].live, rows[0].age
     problems: list[VacuumProblem] = []
     if dead > MOST_DEAD_ROWS and dead > live:
-        state = f"{dead:,} dead rows beside {live:,} live ones in the table message"
+        state = f"{dead:,} dead and {live:,} live rows in the table message"
         hint = "check that autovacuum runs, and look for a transaction that was left open"
         problems.append(VacuumProblem("dead rows", state, hint))
     if age is not None and age > LONGEST_SNAPSHOT:
         state = f"{rows[0].session} has been open for {age - timedelta(microseconds=age.microseconds)}"
-        hint = "end it: until then nothing that died since can be cleaned up, and every poll gets slower"
+        hint = "end it: until then vacuum cannot remove rows that died since, and every poll gets slower"
         problems.append(VacuumProblem("oldest snapshot", state, hint))
     return problems

@@ -32,7 +32,7 @@ from tarry.storage.postgres.operation import PostgresOperation, PostgresRole
 from tarry.storage.postgres.statement import Op, Row, bind, each, made, value
 
 WINDOW = 50_000
-"""Transactions that are added at once."""
+"""Transactions added by one statement."""
 
 
 class PostgresRollups(PostgresRole):
@@ -96,7 +96,7 @@ def _params(window: RollupWindow) -> dict[str, Any]:
 
 
 def _roll_up(now: datetime | None) -> Op[RolledUp]:
-    """In a transaction of its own: the head is locked until its end."""
+    """Add events in a separate transaction, which locks the head until its end."""
     yield from prefer_bitmap_scans().run()
     heads = yield from bind("rollups/lock_head", list[Row]).run()
     if not heads:
@@ -108,7 +108,7 @@ def _roll_up(now: datetime | None) -> Op[RolledUp]:
         yield from bind("rollups/restart").run()
         return RolledUp(0, complete=True)
     end = next_xid + WINDOW
-    is_whole = int(first_running) < end  # below the first that runs, all transactions have ended
+    is_whole = int(first_running) < end  # all transactions below the first running one have ended
     until, end_xid = (None, None) if is_whole else (f"{end}:{end}:", end)
     window = {"since": head.snapshot, "until": until, "end_xid": end_xid, **unseen(head.snapshot)}
     events = yield from bind("rollups/add", value, **window).run()

@@ -13,7 +13,7 @@ from tarry.storage.postgres.operation import PostgresOperation, PostgresRole
 from tarry.storage.postgres.statement import Op, Row, bind, each, first, value
 
 STEP = 2_000
-"""Messages that one statement scans of a priority, more or less."""
+"""Approximate number of messages that one statement scans per priority."""
 _LEAST_WALK = 50
 _LONGEST = 64 * 1024
 """Bytes of a payload that is read."""
@@ -70,8 +70,8 @@ class PostgresSearch(PostgresRole):
 
 
 def _scan(params: dict[str, Any], limit: int, after: MessagePosition | None, share: int) -> Op[SearchPage]:
-    """Several short statements, each of which continues at the horizon of the one before, until the page is full or enough
-    messages were scanned."""
+    """Run short statements, each from the horizon of the previous one, until the page is full or enough messages were
+    scanned."""
     messages: list[StoredMessage[bytes]] = []
     matched = scanned = 0
     while True:
@@ -132,7 +132,7 @@ def _or(number: int | None, otherwise: int) -> int:
 
 
 def _page_of(walk: int | None) -> Callable[[list[Row]], SearchPage]:
-    """`walk`: where the scan ends without a horizon."""
+    """Decoder of a page. `walk`: the maximum number of scanned rows of a search without a horizon."""
 
     def decode(rows: list[Row]) -> SearchPage:
         first = rows[0]

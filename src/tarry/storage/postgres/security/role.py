@@ -1,4 +1,4 @@
-"""`SecurityRole` on PostgreSQL: API keys, the audit log, and stored responses of requests with an idempotency key."""
+"""`SecurityRole` on PostgreSQL: API keys, the audit log, and stored responses for idempotency keys."""
 
 import json
 import re
@@ -27,7 +27,7 @@ from tarry.storage.postgres.statement import Op, Row, Statement, bind, each, fir
 _MOST_ID = 2**63 - 1
 _OUTCOMES = (Outcome.CREATED, Outcome.UPDATED, Outcome.IGNORED)
 Recalled = dict[int, StoredResponse | None]
-"""By index. None: the key was used for another request. An index that is missing has no response yet."""
+"""Responses by index. None: the key was used for another request. A missing index has no response yet."""
 
 
 class IdempotentOffer(NamedTuple):
@@ -90,8 +90,8 @@ class PostgresSecurity(PostgresRole):
 
         def batch(items: Sequence[IdempotentOffer], again: bool) -> PostgresOperation[list[StoredResponse | None]]:  # noqa: FBT001
             def start(own: bool) -> Op[list[StoredResponse | None]]:  # noqa: FBT001
-                # Most requests are sent once: responses are looked up only after a try that failed, perhaps because they
-                # exist. That takes several statements.
+                # Most requests are sent once: responses are looked up, which takes several statements, only after a failed
+                # try.
                 make = offer_idempotent if operation.atomic else offer_new
                 operation.atomic = True
                 drafts = [item.draft for item in items]
@@ -99,7 +99,7 @@ class PostgresSecurity(PostgresRole):
                 try:
                     return (yield from make(queue, items, self._now, fits=fits))
                 except MissingQueue:
-                    pass  # or it has a limit
+                    pass  # or the queue has a depth limit
 
                 def offer(now: datetime | None) -> Op[list[StoredResponse | None]]:
                     return ops.counted_first(queue, drafts, self._budget, lambda: make(queue, items, now, fits=True))
@@ -174,9 +174,9 @@ def offer_new(
     queue: str, items: Sequence[IdempotentOffer], now: datetime | None, *, fits: bool
 ) -> Op[list[StoredResponse | None]]:
     """Offer and store the responses in one statement, which fails if a request has a response already or is sent twice
-    (`errors.translated`). Each key of a message once, and fewer than are copied.
+    (`errors.translated`). Each message key occurs once, and the batch is smaller than those sent by COPY.
 
-    The outcome of a new key is known before the offer; otherwise the statement selects among the responses."""
+    The outcome of a new key is known before the offer; otherwise the statement selects the response."""
     all_fresh = all(item.draft.fresh for item in items)
     outcomes = _OUTCOMES[:1] if all_fresh else _OUTCOMES
     shown = [{outcome: item.show(outcome) for outcome in outcomes} for item in items]
@@ -194,25 +194,25 @@ def offer_new(
         steps.send(rows)
     except StopIteration as done:
         return [of[outcome] for of, outcome in zip(shown, done.value, strict=True)]
-    raise AssertionError("an offer of one statement has a second one")
+    raise AssertionError("the offer has more than one statement")
 
 
 @cache
 def _keeping_responses(offer: LiteralString, all_fresh: bool) -> LiteralString:  # noqa: FBT001
-    """The text of an offer with one step more, before the `select` that is not inside of a step."""
+    """The text of an offer with an additional step before the final `select`."""
     kept = sql("security/_idempotency_kept" if all_fresh else "security/_idempotency_kept:outcomes")
     depth = 0
     for part in re.finditer(r"[()]|\bselect\b", offer):
         depth += {"(": 1, ")": -1}.get(part[0], 0)
         if part[0] == "select" and depth == 0:
             return f"{offer[: part.start()]}{kept} {offer[part.start() :]}"
-    raise AssertionError("an offer returns its outcomes")
+    raise AssertionError("the offer has no final select")
 
 
 def offer_idempotent(
     queue: str, items: Sequence[IdempotentOffer], now: datetime | None, *, fits: bool
 ) -> Op[list[StoredResponse | None]]:
-    """In one transaction: the stored responses, or else the offers and their responses. Each key of a message once."""
+    """In one transaction: read the stored responses; offer the other messages and store theirs. Each message key once."""
     responses: Recalled = yield from find_responses([item.request for item in items]).run()
     first: dict[tuple[str, str], int] = {}
     for index, item in enumerate(items):

@@ -1,4 +1,4 @@
--- The ledger of a schedule; of one that is gone, the ledger that its name used last. Relies on ledger_owner.
+-- The ledger of a schedule; for a removed one, the ledger that its name used last. Relies on ledger_owner.
 ledger(name) as materialized (
     select coalesce(
         (select coalesce(s.ledger, s.name) from tarry.schedule s where s.name = %(name)s),

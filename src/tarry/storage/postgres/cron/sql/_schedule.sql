@@ -1,5 +1,5 @@
--- A schedule `s` with the state of its planning, as `ScheduleState` has it. Whether its last message is still live is looked up
--- only where overlaps are skipped. Relies on tick_once, message_key and the primary key of tick_forgotten.
+-- The columns of `ScheduleState` for a schedule `s`. Whether its last message is still live is looked up only if overlaps are
+-- skipped. Relies on tick_once, message_key and the primary key of tick_forgotten.
 s.name, s.hash, s.kind, s.text, s.zone, s.queue, s.payload, s.content_type, s.priority, s.type, s.misfire, s.catch_up_for,
 s.grace_for, s.overlap, s.jitter_for, s.in_advance_for, s.start_at, s.end_at, s.source, s.generation, s.revision, s.cursor_at,
 s.wake_at, s.decided_at, s.installed_at, s.paused_at, s.paused_reason, coalesce(s.ledger, s.name) as ledger,

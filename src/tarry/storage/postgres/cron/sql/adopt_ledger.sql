@@ -1,6 +1,6 @@
--- Give schedules that were just installed a ledger: that which their name and queue had before, or a new one; and store
--- to which queue the ledger of a schedule has moved. The caller has locked their rows, so no other transaction does this
--- for the same schedules. Relies on ledger_owner.
+-- Assign a ledger to schedules that were just installed: the one that their name and queue had before, or a new one. Also store
+-- the queue to which a schedule's ledger has moved. The caller has locked their rows, so no other transaction does this for the
+-- same schedules. Relies on ledger_owner.
 with held as materialized (
     select s.name as schedule, s.queue, s.ledger, s.installed_at from tarry.schedule s where s.name = any (%(names)s::text[])
 ), known as materialized (

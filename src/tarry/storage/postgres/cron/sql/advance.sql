@@ -1,6 +1,6 @@
--- How far a schedule is planned: the only columns that a scheduler changes. Where it still has the revision that was
--- read. A schedule that another transaction has locked is skipped, so that a long transaction does not delay the others;
--- callers that must wait for it have locked it before (cron/lock).
+-- Store how far schedules are planned, the only columns that a scheduler changes, if their revision is still the one that was
+-- read. A schedule that another transaction has locked is skipped, so that a long transaction does not delay the others; callers
+-- that must wait for it have locked it before (cron/lock).
 with wanted as materialized (
     select s.name, w.cursor_at, w.wake_at, w.decided_at
     from unnest(%(names)s::text[], %(expected)s::bigint[], %(cursors)s::timestamptz[], %(wakes)s::timestamptz[],

@@ -1,5 +1,5 @@
--- Schedules that need a scheduler now, the longest waiting first: their time has come, or they were last changed at a
--- time in the future, because the clock was set back. Those whose payloads are computed by code only if they are `owned`.
+-- Schedules to be planned now, the longest waiting first: their wake time has passed, or they were last changed at a time in
+-- the future, because the clock was set back. Schedules with computed payloads only if they are `owned`.
 select
     -- include: cron/_schedule
 from (

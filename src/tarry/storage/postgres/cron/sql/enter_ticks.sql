@@ -1,8 +1,8 @@
--- Enter ticks into the ledger, and return which were new. Only those become messages. Existing entries stay, except a
--- tick whose message was withdrawn, a skipped one that is backfilled, and one that was skipped at a time in the future,
--- because the clock was set back since. A row that was inserted, and not changed, has no xmax. Where the instant counts,
--- a tick that fired under another configuration is refused: a change of a schedule locks its row, so no other transaction
--- enters its ticks meanwhile. Relies on tick_once.
+-- Enter ticks into the ledger, and return which were new. Only these become messages. Existing entries stay, except a tick whose
+-- message was withdrawn, a skipped one that is backfilled, and one that was skipped at a time in the future, because the clock
+-- was set back since. An inserted row has no xmax, an updated one has. Ticks that count by instant are refused if they fired
+-- under another configuration: a schedule change locks the row of the schedule, so no other transaction enters its ticks at the
+-- same time. Relies on tick_once.
 insert into tarry.tick as t (ledger, hash, tick, until, count, verdict, reason, decided_at, due_at)
 select d.ledger, d.hash, d.tick, d.until, d.count, d.verdict, d.reason, d.decided_at, d.due_at
 from unnest(%(ledgers)s::text[], %(hashes)s::text[], %(ticks)s::timestamptz[], %(untils)s::timestamptz[],

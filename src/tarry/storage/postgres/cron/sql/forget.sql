@@ -1,5 +1,5 @@
--- Delete a batch of old entries of the ledger, unless their message is still live, and store how far: deleted ticks must
--- not fire again. Concurrent callers delete different entries. Relies on tick_over and message_key.
+-- Delete a batch of old ledger entries whose messages are not live, and store the last deleted tick: deleted ticks must not fire
+-- again. Concurrent callers delete different entries. Relies on tick_over and message_key.
 with old as materialized (
     select t.ctid as place from tarry.tick t
     where greatest(t.decided_at, coalesce(t.until, t.tick)) < %(before)s::timestamptz

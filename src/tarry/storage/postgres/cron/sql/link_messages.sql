@@ -1,5 +1,5 @@
--- Store in the ledger which message a tick became, and journal that a schedule fired it. Right after the offer, in its
--- transaction: the message is not visible to others yet. Relies on message_key and tick_once.
+-- Store the message of a tick in the ledger, and journal that a schedule fired it. In the transaction of the offer: the message
+-- is not visible to other transactions yet. Relies on message_key and tick_once.
 with made as materialized (
     select p.name, p.ledger, p.hash, p.tick, m.queue, m.key, m.version, m.attempt, m.priority, m.due_at, q.journal
     from unnest(%(names)s::text[], %(ledgers)s::text[], %(hashes)s::text[], %(ticks)s::timestamptz[], %(keys)s::text[])

@@ -1,4 +1,4 @@
--- The revisions of schedules that are to change together, locked until the transaction ends, in the order of their names.
+-- Lock schedules that change together until the transaction ends, in name order, and return their revisions.
 select s.name, s.revision
 from tarry.schedule s
 where s.name = any (%(names)s::text[])

@@ -1,4 +1,4 @@
--- How long until a schedule needs a scheduler. Relies on schedule_wake.
+-- The time until a schedule must be planned. Relies on schedule_wake.
 select min(w.wake_at) - coalesce(%(now)s::timestamptz, clock_timestamp()) as wait_for
 from (
     select wake_at from tarry.schedule

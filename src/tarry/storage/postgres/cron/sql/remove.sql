@@ -1,4 +1,4 @@
--- Remove schedules that still have the revision that was read. Their ledgers stay.
+-- Remove schedules whose revision is still the one that was read. Their ledgers stay.
 delete from tarry.schedule s
 using unnest(%(names)s::text[], %(expected)s::bigint[]) as w(name, expected)
 where s.name = w.name and s.revision = w.expected

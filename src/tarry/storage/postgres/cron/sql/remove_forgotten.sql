@@ -1,5 +1,5 @@
--- Remove ticks from the ledger that were deleted from it before: they were decided once, and may have fired. After
--- entering, and in a statement of its own: entering may have waited for the deletion, and could not see its record.
+-- Remove ticks from the ledger that were deleted from it before: they were decided once, and may have fired. In a separate
+-- statement after `enter_ticks`, which may have waited for the deletion without seeing its record.
 -- Relies on the primary key of tick_forgotten and on tick_once.
 with forgotten as materialized (
     select d.ledger, d.hash, d.tick

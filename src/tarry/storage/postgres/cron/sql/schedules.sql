@@ -1,4 +1,4 @@
--- Schedules with the state of their planning: one, or all of them by name.
+-- One schedule, or all by name.
 select
     -- include: cron/_schedule
 from tarry.schedule s

@@ -1,6 +1,6 @@
--- Store schedules where they still have the revision that was read; a new one only where there is none. One statement
--- locks, compares and writes, in the order of names. Revisions come from a sequence: a schedule that was removed and
--- installed again is not taken for the old one, and one that was removed meanwhile is not stored.
+-- Store schedules whose revision is still the one that was read, and new ones whose name is free. One statement locks, compares
+-- and writes, in name order. Revisions come from a sequence: a schedule that was removed and installed again does not match the
+-- old revision, and one that was removed concurrently is not stored.
 with wanted as materialized (
     select * from jsonb_populate_recordset(null::tarry.schedule, %(rows)s::jsonb)
 ), there as materialized (

@@ -1,5 +1,5 @@
--- The ledger of one schedule, newest first: single ticks and runs of skipped ones that overlap the span. Relies on
--- tick_once and tick_run.
+-- The ledger of one schedule, newest first: single ticks, and runs of skipped ticks that overlap the span. Relies on tick_once
+-- and tick_run.
 with
 -- include: cron/_ledger
 select

@@ -1,8 +1,8 @@
--- Delete the messages of ticks that were never leased: what was leased once belongs to its consumer, also while it waits
--- for a retry. A message that was offered anew by hand has another version, and is left alone. Deleted by key, not by
--- ctid: a row that was leased and released while this statement waited for another one has a newer row version, which the
--- snapshot does not see but the delete follows to. Ledger and journal use the rows that were deleted. Relies on tick_once
--- and message_key; rows are locked in the order of keys.
+-- Delete the messages of ticks if they were never leased: a message that was leased once belongs to its consumer, also while it
+-- waits for a retry. A message that a user offered again has another version and stays. Deleted by key, not by ctid: a row that
+-- was leased and released while this statement waited for another row has a newer row version, which the snapshot does not see
+-- but the delete follows to. Ledger and journal use the deleted rows. Relies on tick_once and message_key; rows are locked in key
+-- order.
 with found as materialized (
     select w.name, w.ledger, t.hash, t.tick, t.queue, t.key, t.version, w.reason, w.decided_at
     from unnest(%(names)s::text[], %(ledgers)s::text[], %(hashes)s::text[], %(ticks)s::timestamptz[], %(reasons)s::text[],

@@ -1,5 +1,5 @@
--- How many dead letters match a filter, and how many of them cannot be redriven because their key is live. At most `walk`
--- are read, the oldest first: the second column shows whether that was all. Each branch has a condition on the queue that
+-- The number of dead letters that match a filter, and of those that cannot be redriven because their key is live. At most `walk`
+-- letters are read, oldest first; the second column shows whether these are all. Each branch has a condition on the queue that
 -- only one index supports: no plan can use the wrong one.
 with q as materialized (
     select id from tarry.queue where name = %(queue)s and deleted_at is null

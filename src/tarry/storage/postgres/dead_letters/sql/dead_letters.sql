@@ -1,4 +1,4 @@
--- Dead letters of a queue that match a filter, the newest first, after a position. Relies on dead_letter_order,
+-- Dead letters of a queue that match a filter, newest first, after a position. Relies on dead_letter_order,
 -- dead_letter_group for one fingerprint, or the primary key. The scan is bounded. Each branch has a condition on the
 -- queue that only one index supports: no plan can use the wrong one.
 with q as materialized (

@@ -1,4 +1,4 @@
--- Delete dead letters of a queue: all of them, or those that match a filter. Returns how many.
+-- Delete the dead letters of a queue, or those that match a filter. Returns their number.
 with q as materialized (
     select id, journal from tarry.queue where name = %(queue)s and deleted_at is null
 ), gone as (

@@ -1,6 +1,6 @@
--- Dead letters by fingerprint, those that died last first. One descent along dead_letter_group finds each group, and no
--- group is counted beyond `cap`: a million dead letters are as quick to read as a thousand. Of more groups than `most`
--- some are not seen. Types and attempts are those of the newest.
+-- Dead letters by fingerprint, most recent death first. One descent along dead_letter_group finds each group, and no group is
+-- counted beyond `cap`: a million dead letters take as long as a thousand. At most `most` groups are read. Types and attempts
+-- are those of the newest letters.
 with recursive q as materialized (
     select id from tarry.queue where name = %(queue)s and deleted_at is null
 ), named as (

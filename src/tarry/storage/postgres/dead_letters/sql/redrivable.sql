@@ -1,5 +1,5 @@
--- The dead letters that a redrive without versions would redrive: the oldest whose key is free. Chosen in a statement of
--- its own before they are moved, because a response can get lost: a repeated redrive must move the same ones, or none.
+-- The dead letters that a redrive without versions moves: the oldest whose key is free. Chosen in a separate statement before
+-- they are moved, because a response can get lost: a repeated redrive must move the same letters, or none.
 with q as materialized (
     select id from tarry.queue where name = %(queue)s and deleted_at is null
 ), candidate as (

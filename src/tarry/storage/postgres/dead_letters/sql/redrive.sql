@@ -1,6 +1,6 @@
--- Redrive dead letters: ready now, attempts 0, a new version that refers to the old one. Where the key is live the dead
--- letter stays; of several with one key the oldest goes first. Versions are allocated in the order in which they died;
--- rows are inserted in key order (locks) and locked first: concurrent redrives cannot revive the same one.
+-- Redrive dead letters: ready now, attempts 0, a new version that refers to the old one. If the key is live, the dead letter
+-- stays; of several letters with the same key, the oldest is redriven. Versions are allocated in order of death; rows are locked
+-- first and inserted in key order (lock order): concurrent redrives cannot revive the same letter.
 with q as materialized (
     select id, journal from tarry.queue where name = %(queue)s and deleted_at is null
 ), candidate as materialized (

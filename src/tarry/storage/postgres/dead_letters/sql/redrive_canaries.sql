@@ -1,5 +1,5 @@
--- The outcome of the canaries of a redrive job: live under the version they got, dead again (or redriven once more), or
--- neither: done, or replaced by a newer offer.
+-- The outcomes of a redrive job's canaries: live with the redriven version, dead again (or redriven once more), or neither:
+-- done, or replaced by a newer offer.
 select c.key, exists (select from tarry.message m where m.key = c.key and m.queue = coalesce(j.target, j.queue) and m.version = c.version) as live,
     d.version is not null
         or exists (select from tarry.message m where m.key = c.key and m.queue = coalesce(j.target, j.queue) and m.origin = c.version) as dead,

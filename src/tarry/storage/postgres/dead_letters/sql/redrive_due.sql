@@ -1,4 +1,4 @@
--- The running job that has waited longest for its next step, or this one if it is due. Relies on redrive_job_running.
+-- The running job that has waited longest for its next step, or the given job if it is due. Relies on redrive_job_running.
 select
     -- include: dead_letters/_job
 from tarry.redrive_job j join tarry.queue q on q.id = j.queue left join tarry.queue t on t.id = j.target

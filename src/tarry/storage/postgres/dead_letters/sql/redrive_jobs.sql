@@ -1,4 +1,4 @@
--- Redrive jobs, the newest first: one by its id or by the request that created it, those of a queue, or all.
+-- Redrive jobs, newest first: by id, by the request that created the job, by queue, or all.
 select
     -- include: dead_letters/_job
 from tarry.redrive_job j join tarry.queue q on q.id = j.queue left join tarry.queue t on t.id = j.target

@@ -1,5 +1,5 @@
--- Change the state of a redrive job: pause, resume, cancel, the verdict on its canaries, or a stop because of failures. Only from a state that allows
--- it, and, where a step is named, only if that is still the next one.
+-- Change the state of a redrive job: pause, resume, cancel, the verdict on its canaries, or a stop because of failures. Only from
+-- a state that allows it and, if a step is given, only if that is still the next step.
 with
 -- include: maintenance/_leadership
 , moment as materialized (

@@ -1,5 +1,5 @@
--- Start a redrive job, once per request. What is revived from now on has a version above `before_version`: what the job
--- revives and dies again is not redriven forever.
+-- Start a redrive job, once per request. Messages revived from now on have versions above `before_version`, so the job does not
+-- redrive letters that it revived and that died again.
 with q as materialized (
     select q.id, t.id as target from tarry.queue q
     left join tarry.queue t on t.name = coalesce(%(target)s::text, q.name) and t.deleted_at is null

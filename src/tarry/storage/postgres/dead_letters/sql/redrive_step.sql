@@ -1,10 +1,9 @@
--- One step of a redrive job: these dead letters are redriven, and the job advances, in one statement: after a crash both
--- happened, or neither. `step` names the step, so none is done twice. Where the key is live, or the letter is gone, it is
--- skipped. To another queue a letter is offered there, and discarded here: the journals of both stay complete. Locks, order
--- and notifications as in `redrive`. Another transaction may have locked a key or a letter (to set
--- its fingerprint, for example): skipping it would leave it dead for good, so the step waits, in the order of versions; a
--- leader only for 5 s, and then tries the step again. With a limit of failures, those since the last step are counted, but not of the last second:
--- their transactions may not have ended.
+-- One step of a redrive job: redrive these dead letters and advance the job in one statement, so that after a crash both happened
+-- or neither. `step` names the step, so none is executed twice. A letter whose key is live, or that is gone, is skipped. With
+-- another target queue, a letter is offered there and discarded here: both journals stay complete. Locks, order and notifications
+-- as in `redrive`. Another transaction may have locked a key or a letter (for example to set its fingerprint). Skipping it would
+-- leave it dead for good, so the step waits, in version order; a leader waits only 5 s and then retries the step. With a failure
+-- limit, the deaths since the last step are counted, except those of the last second, whose transactions may be uncommitted.
 with timeout as materialized (
     select set_config('lock_timeout',
         case when %(leader)s::text is null then current_setting('lock_timeout') else '5s' end, true)

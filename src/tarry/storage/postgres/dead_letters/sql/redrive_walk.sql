@@ -1,5 +1,5 @@
--- The next dead letters of a redrive job, in the order in which they died, from its cursor: at most `walk`, along
--- dead_letter_order, dead_letter_group for one fingerprint, or the primary key. Returns which of them match the filter.
+-- The next dead letters of a redrive job in order of death, from its cursor: at most `walk`, along dead_letter_order,
+-- dead_letter_group for one fingerprint, or the primary key. Returns which of them match the filter.
 -- Each branch has a condition on the queue that only one index supports: no plan can use the wrong one.
 select w.version, w.died_at,
     w.version < job.before_version and (job.died_to is null or w.died_at < job.died_to)

@@ -1,4 +1,4 @@
--- Store fingerprints where there is none yet. In the order of versions, so that concurrent callers cannot deadlock.
+-- Store missing fingerprints. In version order, so that concurrent callers cannot deadlock.
 with
 -- include: maintenance/_leadership
 , locked as materialized (

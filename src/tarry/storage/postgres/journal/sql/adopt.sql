@@ -1,5 +1,5 @@
 -- Assign a journal that was restored from a dump to this server: all its events count as committed now, in the order of
--- their ids. All of them, or none. Relies on event_find, after prefer_bitmap_scans.
+-- their ids, all or none. Relies on event_find, after prefer_bitmap_scans.
 with here as materialized (
     select pg_snapshot_xmax(pg_current_snapshot()) as next
 ), events as (

@@ -1,8 +1,8 @@
--- A snapshot of everything committed until now, and flushed: here, and on the standby where a synchronous one is
--- configured. Leases commit without waiting: what a reader has seen of them could be lost in a crash or a failover, and
--- their transaction ids used again, for events that the reader would believe to have read. So this writes the current log
--- position and waits for its own commit: what was committed before is then as durable. What a promoted standby has of it:
--- tarry.journal_is_lost. Never waits for another writer: takes a row of this timeline that is free, or adds one.
+-- A snapshot of everything that is committed and flushed, here and on a synchronous standby if configured. Leases commit without
+-- waiting: a crash or failover could lose events that a reader has seen and reuse their transaction ids for new events, which the
+-- reader would skip. So this writes the current WAL position and waits for its own commit, which makes all earlier commits
+-- durable. tarry.journal_is_lost decides whether a promoted standby has them. Never waits for another writer: takes a free row of
+-- this timeline, or adds one.
 with here as materialized (
     select s.system_identifier::text as system_id, pg_current_snapshot() as snapshot, pg_current_wal_insert_lsn() as lsn,
         substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) as timeline

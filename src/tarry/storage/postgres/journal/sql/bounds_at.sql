@@ -1,6 +1,6 @@
--- Between which transactions the journal reaches an instant, from the narrowest slices that are still kept: events up to
--- `after_xid` lie before the instant, those behind `until_xid` after it, but for `slack`. No row: nothing later was rolled up, or
--- nothing shortly before. Relies on the primary key of rollup.
+-- The transactions between which the journal reaches an instant, from the narrowest slices that are still kept: events up to
+-- `after_xid` are before the instant and events beyond `until_xid` after it, except for `slack`. No row if no later events were
+-- rolled up, or none shortly before. Relies on the primary key of rollup.
 select s.after_xid, s.until_xid
 from unnest(array[60, 600, 3600]) as w(width) cross join lateral (
     select max(r.last_xid) as until_xid,

@@ -1,6 +1,6 @@
--- The past days of the journal that no queue retains any more, oldest first, whether each has its own partition, whether this
--- role may drop it, and whether a lake exists. A day is dropped as a whole, so the longest retention of all queues decides;
--- that of a deleted queue until its last event is older.
+-- The past days of the journal that no queue retains, oldest first, whether each has its own partition, whether this role may
+-- drop it, and whether a lake exists. A day is dropped as a whole, so the longest retention of all queues decides; that of a
+-- deleted queue counts until its last event is older.
 with first as materialized (
     select ((clock_timestamp() - coalesce(max(retention_for), %(default)s::interval)) at time zone 'UTC')::date as day
     from tarry.queue where deleted_at is null or deleted_at > clock_timestamp() - retention_for

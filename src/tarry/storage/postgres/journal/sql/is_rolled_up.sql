@@ -1,4 +1,4 @@
--- Whether the rollups have all events of a day. What a snapshot does not show is not before its first running transaction.
+-- Whether the rollups have all events of a day. Transactions that a snapshot does not show are not before its first running one.
 select not exists (
     select from tarry.event e cross join tarry.rollup_head head
     where e.at >= %(from_at)s::timestamptz and e.at < %(to_at)s::timestamptz

@@ -1,5 +1,5 @@
--- Create the partitions of today and the next days. Creating one waits for readers of the journal and writers of its
--- overflow, and all others would wait behind it: so the wait is short.
+-- Create the partitions of today and the next days. This waits for readers of the journal and writers of its overflow, and all
+-- others wait behind it: so the wait is limited.
 with timeout as materialized (
     select set_config('lock_timeout', '2s', true)
 )

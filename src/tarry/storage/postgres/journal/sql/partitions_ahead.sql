@@ -1,5 +1,5 @@
--- Create the journal partitions of today and the next days, where this role may, and return how many were created, how many
--- exist, and whether the overflow has events. Waits as shortly as `partitions`.
+-- Create the journal partitions of today and the next days, if this role may, and return the numbers of created and existing
+-- ones, and whether the overflow has events. The wait is limited as in `partitions`.
 with
 -- include: maintenance/_leadership
 , timeout as materialized (

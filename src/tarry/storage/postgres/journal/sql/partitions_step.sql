@@ -1,5 +1,5 @@
--- The next step towards partitions beside a large overflow, where this role may; true: there is another one. A statement
--- of its own: the overflow is altered, so nothing else in the statement may read it.
+-- The next step towards partitions in addition to a large overflow, if this role may; true if another step follows. A separate
+-- statement, because it alters the overflow, which nothing else in the statement may then read.
 with
 -- include: maintenance/_leadership
 , timeout as materialized (

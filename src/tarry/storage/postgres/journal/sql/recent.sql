@@ -1,8 +1,8 @@
--- The last events of a range of transactions, the newest first, without payloads; also how many events the range has at
--- all, and of when, so that the caller knows when to stop: the range is scanned once for both, up to `most` events, which are
--- then those of its first transactions (to `reached`), more or less: the caller takes a shorter range. `until_id` is where the page
--- before ended, within the last transaction of the range. Relies on event_find, after prefer_bitmap_scans. The limit comes
--- before the names of queues: a lookup per event took most of the time.
+-- The last events of a range of transactions, newest first, without payloads; also the number of events in the range and
+-- their newest time, from which the caller decides when to stop. One scan serves both, up to `most` events. If there are
+-- more, they are approximately those of the first transactions (to `reached`), and the caller reads a shorter range.
+-- `until_id` is the end of the previous page within the last transaction of the range. Relies on event_find, after
+-- prefer_bitmap_scans. The limit is applied before queue names are joined: a lookup per event took most of the time.
 with q as materialized (
     select q.id, q.name from tarry.queue q
     where (%(queue_id)s::int is null or q.id = %(queue_id)s)

@@ -1,5 +1,5 @@
--- Where to continue after a failover that lost what a position had seen: the newest point of its timeline that this
--- server has; of a branch that this server never had, the newest of any earlier timeline.
+-- The point from which to continue after a failover that lost events before a position: the newest point of its timeline that
+-- this server has; for a branch that this server never had, the newest of any earlier timeline.
 select p.snapshot::text, p.branch, (p.lsn - '0/0'::pg_lsn)::bigint as lsn
 from pg_control_system() s
 join tarry.journal_point p on p.system_id = s.system_identifier::text

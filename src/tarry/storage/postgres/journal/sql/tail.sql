@@ -1,9 +1,9 @@
--- What was committed after a snapshot (`since`), in the order of transactions: up to `until`, or up to now. A statement
--- has one snapshot, so this is exactly what lies between the two; what commits late lies in a later window, whatever its
--- id. Counting stops at `most`: a reader that is further behind learns that, instead of scanning the journal with every
--- page. Pruned days are checked in the same snapshot. What is visible here may not be on disk: see journal/bound.
--- `next_xid` and `running` repeat what lies after `since` in a form that event_find supports: else one long transaction
--- would make every read scan the journal since it began. Relies on event_find, after prefer_bitmap_scans.
+-- Events committed between a snapshot (`since`) and `until`, or now, in transaction order. A statement has one snapshot, so these
+-- are exactly the events between the two; a late commit is in a later window, whatever its id. Counting stops at `most`: a reader
+-- that is further behind gets a gap instead of scanning the journal with every page. Pruned days are checked in the same
+-- snapshot. Visible events may not be on disk: see journal/bound. `next_xid` and `running` repeat the condition on `since` in a
+-- form that event_find supports: otherwise one long transaction would make every read scan the journal since its start. Relies on
+-- event_find, after prefer_bitmap_scans.
 with edge as materialized (
     select %(since)s::pg_snapshot as since, coalesce(%(until)s::pg_snapshot, pg_current_snapshot()) as until
 ), found as materialized (

@@ -1,5 +1,5 @@
--- The events of one key, oldest first: ids are allocated under the row lock, so they are its true order. The last
--- `limit`, before an id, of kinds that this version knows. Relies on event_find, after prefer_bitmap_scans.
+-- The events of one key, oldest first: ids are allocated under the row lock, so they give the actual order. The last `limit`
+-- events before an id, of kinds that this version supports. Relies on event_find, after prefer_bitmap_scans.
 with q as materialized (
     select id, name from tarry.queue where name = %(queue)s and deleted_at is null
 )

@@ -1,4 +1,4 @@
--- The number of events that the journal has of a day, and the lakes whose account of the day is of other events.
+-- The number of journal events of a day, and the lakes that have archived other events of that day.
 with day as materialized (
     select count(*) as rows, coalesce(mod(mod(sum(tarry.event_hash(e)), 18446744073709551616) + 18446744073709551616,
         18446744073709551616), 0) as checksum

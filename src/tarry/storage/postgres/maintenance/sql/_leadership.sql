@@ -1,4 +1,4 @@
--- A row if the caller is still the leader. The share lock lasts until the transaction ends, so leadership cannot pass to
+-- One row if the caller is still the leader. The share lock lasts until the transaction ends, so leadership cannot pass to
 -- another process while the statement writes.
 leadership as materialized (
     select 1 from tarry.leader

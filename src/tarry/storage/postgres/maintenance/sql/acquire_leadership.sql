@@ -1,6 +1,6 @@
--- Acquire leadership if there is no leader, or if its lease has expired. The fencing token grows with every new leader. A
--- write of the leader holds this row in share mode until its statement ends, so leadership passes between writes.
--- Repeated by the same holder (a response was lost) it is acquired anew.
+-- Acquire leadership if there is no leader or its lease has expired. The fencing token grows with every new leader. A write of
+-- the leader locks this row in share mode until its transaction ends, so leadership passes between writes. The same holder may
+-- acquire it again (after a lost response).
 insert into tarry.leader as l (name, holder, fence, since_at, lease_until)
 select %(name)s, %(holder)s, 1, t.now, t.now + %(lead_for)s::interval
 from (select coalesce(%(now)s::timestamptz, clock_timestamp()) as now) t

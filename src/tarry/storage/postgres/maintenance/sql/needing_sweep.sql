@@ -1,5 +1,5 @@
--- Which of these queues a sweep may change: those with an expired lease or an exhausted message among the first hundred due
--- messages of a priority, or with that many. It only reads, so many quiet queues cost one statement and no commit.
+-- The queues that a sweep may change: with an expired lease or an exhausted message among the first hundred due messages of a
+-- priority, or with a hundred due messages. It only reads, so many idle queues cost one statement and no commit.
 select q.name
 from tarry.queue q
 where q.name = any (%(queues)s::text[]) and q.deleted_at is null and q.paused_at is null

@@ -1,8 +1,8 @@
--- One step of the sweeper along a queue: expired leases are journaled, once each, and messages without attempts left
--- become dead letters. The next poll would do the same; an idle queue has none. Scans message_order from the sweeper's
--- cursor, one descent per priority, at most `limit` rows each. Locked rows are skipped, and no indexed column changes:
--- HOT. The token stays, so that a late ack still counts. A paused queue is left alone. Returns a row for each priority that had
--- rows, at least one if the queue was swept, and in each where the live messages begin.
+-- One step of the sweeper along a queue: journal expired leases, once each, and bury messages without attempts left. The next
+-- poll would do the same; an idle queue has none. Scans message_order from the sweeper's cursor, one descent per priority, at
+-- most `limit` rows each. Locked rows are skipped, and no indexed column changes: HOT. The token stays, so a late ack still
+-- counts. A paused queue is not swept. Returns one row per priority with rows, at least one if the queue was swept, each with the
+-- positions of the first live messages.
 with
 -- include: maintenance/_leadership
 , q as materialized (

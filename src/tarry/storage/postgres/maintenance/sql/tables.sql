@@ -1,5 +1,5 @@
--- Sizes and dead rows of Tarry's tables, the largest first, from statistics: no table is read. The partitions of the
--- journal are in journal_sizes.
+-- Sizes and dead rows of Tarry's tables, largest first, from statistics: no table is read. The journal partitions are in
+-- journal_sizes.
 select c.relname::text as name, pg_table_size(c.oid) as bytes, pg_indexes_size(c.oid) as index_bytes,
     coalesce(s.n_live_tup, 0) as live, coalesce(s.n_dead_tup, 0) as dead, coalesce(s.n_mod_since_analyze, 0) as changed,
     current_setting('autovacuum')::boolean

@@ -1,4 +1,4 @@
--- Transactions that are open now, the oldest first; vacuum cannot remove what died after the snapshot of one of them.
+-- Open transactions, oldest first. Vacuum cannot remove rows that died after the snapshot of one of them.
 -- Queries of other users are hidden from an ordinary role; their sessions are not.
 select * from (
     select pid, coalesce(nullif(application_name, ''), 'no name') as session, coalesce(usename::text, '') as user,

@@ -1,4 +1,4 @@
--- What prevents vacuum: dead rows of the hot table, and the oldest snapshot that may still see them, with its session.
+-- Vacuum health: dead rows of the message table, and the oldest snapshot that may still see them, with its session.
 -- Queries of other users are hidden from an ordinary role; their sessions are not.
 select coalesce(s.n_dead_tup, 0) as dead, coalesce(s.n_live_tup, 0) as live, holder.session, holder.age
 from (select 1) one

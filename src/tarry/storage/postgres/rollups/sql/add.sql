@@ -1,6 +1,6 @@
--- Add the events committed between the head (`since`) and `until`, or now, to all slices they belong to, also of queue 0, which
--- has the sums over all queues, and move the head.
--- Each event lies in exactly one window between snapshots, whatever its id. The caller has locked the head. A queue without a
+-- Add the events committed between the head (`since`) and `until`, or now, to all their slices, including those of queue 0, the
+-- sums over all queues, and move the head.
+-- Each event is in exactly one window between snapshots, whatever its id. The caller has locked the head. A queue without a
 -- total is counted, in the same snapshot. Relies on event_find, after prefer_bitmap_scans; `next_xid` and `running` as in
 -- journal/tail.
 with edge as materialized (

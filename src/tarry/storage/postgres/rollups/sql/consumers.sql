@@ -1,4 +1,4 @@
--- What consumers did per slice. Relies on the primary key.
+-- Consumer activity per slice. Relies on the primary key.
 select q.name as queue, r.consumer, r.start_at, r.leased, r.acked, r.nacked, r.expired, r.work_s, r.last_at
 from tarry.rollup_consumer r join tarry.queue q on q.id = r.queue
 where r.width = %(width)s::int and r.start_at >= %(since)s::timestamptz and r.start_at < %(until)s::timestamptz

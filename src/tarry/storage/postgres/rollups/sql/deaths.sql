@@ -1,5 +1,5 @@
--- When the newest dead letters of a queue died, and with which consumers, by fingerprint: at most `limit` are read. Those
--- outside of the window are in a row without a start. Relies on dead_letter_order.
+-- Deaths of a queue's newest dead letters per slice, with their consumers, by fingerprint. At most `limit` letters are read;
+-- those outside the window are in a row without a start. Relies on dead_letter_order.
 select d.fingerprint, d.start_at, count(*)::int as deaths,
     coalesce(array_agg(distinct d.consumer) filter (where d.consumer is not null), '{}') as consumers
 from tarry.queue q cross join lateral (

@@ -1,5 +1,5 @@
--- The samples of one width between two instants, summed over some queues; null where one of them is not known. A queue without
--- a row had no messages, if there is a sample: queue 0 has one of each. Relies on the primary key.
+-- The samples of one width between two instants, summed over some queues; null if one of them is unknown. A queue without a row
+-- in a sample had no messages; queue 0 has a row in every sample. Relies on the primary key.
 with q as materialized (
     select id from tarry.queue where deleted_at is null and name = any (%(sum_of)s::text[])
 ), chosen as materialized (

@@ -1,5 +1,5 @@
--- How many live messages come due when, by queue and slices of `every` seconds from `since` on; of each queue and priority the
--- first ones along message_order, which share `limit` among the queues, so it stays cheap for any number of messages and queues.
+-- The number of live messages that become due, by queue and slices of `every` seconds from `since` on. The queues share `limit`:
+-- only the first messages of each queue and priority along message_order are read, so the cost is bounded.
 with q as materialized (
     select id, name from tarry.queue where deleted_at is null and (%(queue)s::text is null or name = %(queue)s)
 )

@@ -1,5 +1,5 @@
--- Delete a batch of slices that are older than their width is kept, totals of queues that have no journal to keep them, and
--- return how many slices. In key order. Relies on the primary keys.
+-- Delete a batch of slices beyond the retention of their width, and totals of queues without a journal that maintains them.
+-- Returns the number of slices. In key order. Relies on the primary keys.
 with moment as materialized (
     select coalesce(%(now)s::timestamptz, statement_timestamp()) as now
 ), old as materialized (

@@ -1,4 +1,4 @@
--- The last entries of the ledgers of several schedules, newest first: single ticks and runs of skipped ones. Relies on tick_once and
+-- The last ledger entries of several schedules, newest first: single ticks and runs of skipped ticks. Relies on tick_once and
 -- tick_run.
 select s.name, t.hash, t.tick, t.verdict, t.reason, t.decided_at, t.until, t.count, q.name as queue, t.key, t.version, t.due_at,
     t.ledger, m.key is not null as live

@@ -1,6 +1,6 @@
--- What became of the messages that a redrive job has revived: their versions are newer than the job, and those that they
--- were redriven from older. Another job of the same queue at the same time is not distinguished. At most `limit` dead letters
--- and live messages since the job began are read. Relies on dead_letter_order and message_order.
+-- The outcome of the messages that a redrive job has revived: their versions are newer than the job, and the versions that they
+-- were redriven from are older. A concurrent job of the same queue is not distinguished. At most `limit` dead letters and live
+-- messages since the start of the job are read. Relies on dead_letter_order and message_order.
 select again.n as died_again, again.walked as walked_dead, live.n as live, live.walked as walked_live
 from tarry.redrive_job j
 cross join lateral (

@@ -1,5 +1,5 @@
--- Begin anew at the current snapshot: the head is of another server, from which this database was restored.
--- Transactions of that server do not find events of this one.
+-- Restart at the current snapshot: the head belongs to another server, from which this database was restored, and its
+-- transaction ids do not match the events of this server.
 with located as (
     update tarry.rollup set last_xid = null where last_xid is not null
 )

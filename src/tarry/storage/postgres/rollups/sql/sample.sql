@@ -1,7 +1,7 @@
--- Count the messages of each state, as they were at the end of the slice that ended last, for every width that has no such
--- sample yet. What becomes due writes no event, so it cannot be added up. Of each queue and priority at most `limit` messages
--- are counted before and after now, which all queues share; one side that has more follows from the total, both are null.
--- Queues without messages have no row; queue 0 has the sums. Relies on message_order and the primary key.
+-- Count the messages of each state at the end of the last complete slice, for every width without such a sample. A message that
+-- becomes due writes no event, so events cannot give these numbers. All queues share `limit`: of each queue and priority that
+-- many messages are counted before and after now. If only one side has more, it follows from the total; if both have, both are
+-- null. Queues without messages have no row; queue 0 has the sums. Relies on message_order and the primary key.
 with moment as materialized (
     select coalesce(%(now)s::timestamptz, clock_timestamp()) as now
 ), ended as materialized (

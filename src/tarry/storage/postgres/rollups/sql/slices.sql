@@ -1,5 +1,5 @@
--- The slices of one width between two instants, of one queue or of all; or the sums over some queues. The sums over all are
--- stored, as those of queue 0. Relies on the primary key.
+-- The slices of one width between two instants, of one queue or of all; or the sums over some queues. The sums over all queues
+-- are stored as queue 0. Relies on the primary key.
 with q as materialized (
     select id, name from tarry.queue
     where deleted_at is null and (%(queue)s::text is null or name = %(queue)s)

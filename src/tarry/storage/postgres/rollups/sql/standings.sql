@@ -1,6 +1,6 @@
--- All queues, or one, with their counts in one statement, at most `limit` of each, as queues/counts has them for one queue; and the
--- exact totals as of the head, and processes that wait for messages. Relies on message_order, dead_letter_order, waiter's key:
--- ordered, or the planner would collect all of a queue in a bitmap before it takes the first ones.
+-- The counts of all queues, or of one, at most `limit` each, as in queues/counts; the exact totals as of the head; and the number
+-- of processes that wait for messages. Relies on message_order, dead_letter_order and the key of waiter. The scans are ordered:
+-- otherwise the planner would collect a whole queue in a bitmap first.
 with moment as materialized (
     select coalesce(%(now)s::timestamptz, clock_timestamp()) as now
 )

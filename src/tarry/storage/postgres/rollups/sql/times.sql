@@ -1,6 +1,6 @@
--- The histogram of a measure per slice and queue; or the sums over some queues, or over the whole window. Summed here, before
--- names are joined: a page needs one histogram of thousands. The sums over all queues are stored, as those of queue 0. Relies
--- on the primary key.
+-- The histogram of a measure per slice and queue; or the sums over some queues, or over the whole window. Summed before queue
+-- names are joined: a page needs one histogram of thousands. The sums over all queues are stored as queue 0. Relies on the
+-- primary key.
 with q as materialized (
     select id, name from tarry.queue
     where deleted_at is null and (%(queue)s::text is null or name = %(queue)s)

@@ -1,4 +1,4 @@
--- The page of a search, with what was scanned: always at least one row. Payloads that are long are not read.
+-- The page of a search with its scan totals: always at least one row. Long payloads are not read.
 select (select count(*) from scanned)::int as scanned, (select count(*) from matching)::int as matched,
     h.due_at as horizon_due_at, h.version as horizon_version, p.*
 from moment left join horizon h on true

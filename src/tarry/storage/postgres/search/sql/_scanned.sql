@@ -1,4 +1,4 @@
--- What a search compares of a message `m`.
+-- The columns of a message `m` that a search compares.
 m.key, m.queue, m.version, m.due_at, m.created_at, m.priority, m.attempt, m.type, m.last_error,
 case when m.token is not null then m.consumer end as consumer,
 case when %(trace)s::text is not null then lower(substr(m.headers ->> 'traceparent', 4, 32)) end as trace,

@@ -1,4 +1,4 @@
--- Delete jobs that ended long ago, the oldest first, and return how many.
+-- Delete jobs beyond their retention, oldest first, and return their number.
 with gone as (
     delete from tarry.bulk_job where id in (
         select id from tarry.bulk_job

@@ -1,5 +1,5 @@
--- Bulk jobs, the newest first: one by its id, or all; or those that are running and had no progress for a while. Relies on the
--- primary key and on bulk_job_running.
+-- Bulk jobs, newest first: one by its id, or all, or running jobs without recent progress. Relies on the primary key and on
+-- bulk_job_running.
 select
     -- include: search/_bulk_job
 from tarry.bulk_job j

@@ -1,5 +1,5 @@
--- Add the progress of a step to a bulk job, if no other process has done that step. A job that was ended meanwhile stays so,
--- and what its last step did is counted. Without a step: end a running job.
+-- Add the progress of a step to a bulk job, if no other process has executed that step. A job that was stopped during the step
+-- stays stopped, and the progress of the step is counted. Without a step: stop a running job.
 update tarry.bulk_job j
 set changed = j.changed + %(changed)s::bigint, skipped = j.skipped + %(skipped)s::bigint,
     after_due_at = coalesce(%(after_due_at)s::timestamptz, j.after_due_at),

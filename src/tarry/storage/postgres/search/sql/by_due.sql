@@ -1,7 +1,7 @@
--- Live messages of some queues that match a search, in due order. Of each queue and priority at most `walk` are scanned after
--- the position; results are complete up to the horizon, where the first of these scans was cut off. Only keys of matching
--- messages are kept of what is scanned. Relies on message_order, and on message_key for the page. All lower bounds are one
--- comparison of rows: beside another one, the index would be read from the first message of the queue on.
+-- Live messages of some queues that match a search, in due order. At most `walk` messages of each queue and priority are scanned
+-- after the position; results are complete up to the horizon, where the first of these scans was cut off. Only the keys of
+-- matching messages are kept. Relies on message_order, and on message_key for the page. All lower bounds are one row comparison:
+-- with a second one, the index would be read from the first message of the queue on.
 with moment as materialized (
     select now, greatest(low, %(after_due_at)s::timestamptz) as low,
         case when low > %(after_due_at)s::timestamptz then 0 else %(after_version)s::bigint end as low_version

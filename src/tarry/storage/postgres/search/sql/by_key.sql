@@ -1,5 +1,5 @@
--- Live messages with keys in a range that match a search, in due order. At most `walk` keys are scanned, of whatever queue;
--- there is no horizon: if the scan was cut off, a longer prefix finds the others. Relies on message_key.
+-- Live messages with keys in a range that match a search, in due order. At most `walk` keys of all queues are scanned. There is
+-- no horizon: if the scan was cut off, a longer prefix finds the others. Relies on message_key.
 with moment as materialized (
     select coalesce(%(now)s::timestamptz, clock_timestamp()) as now
 ), q as materialized (

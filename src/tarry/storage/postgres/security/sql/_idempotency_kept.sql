@@ -1,7 +1,7 @@
--- Part of a statement that offers messages (`q`, `stored`): their responses, stored in the order of their keys (lock order,
--- behind the messages). A key that has a response already is an error, which takes the messages back.
--- With `outcomes`, each request has a response for every outcome. Subqueries in an expression are hashed, others joined by
--- nested loops.
+-- A step of an offer statement (`q`, `stored`) that stores the responses in key order (lock order, after the messages). A key
+-- that has a response already is an error, which rolls the messages back.
+-- With `outcomes`, each request has a response for every outcome. The planner hashes subqueries in an expression and would use
+-- nested loops for a join.
 , kept as (
     insert into tarry.stored_response (caller, key, fingerprint, status, body, at)
     select w.caller, w.key, w.fingerprint, w.status, w.body, coalesce(%(now)s::timestamptz, clock_timestamp())

@@ -1,5 +1,5 @@
--- The audit, the newest first, from before a row, with parts of actor and action. Relies on the primary key; the number of
--- rows that are searched is limited.
+-- Audit entries before a row, newest first, filtered by parts of actor and action. Relies on the primary key; the number of
+-- scanned rows is limited.
 select * from (
     select id, at, actor, action, queue, detail, request_id, status from tarry.audit
     where id < %(before)s::bigint order by id desc limit %(searched)s::int

@@ -1,8 +1,7 @@
--- The stored responses, by the place of the request. There is always one row, which sets the lock timeout of this
--- transaction: a request that another transaction is executing is waited for in short pieces, so that group commits can
--- set it aside. The row lock is written to the log, so the commit waits for the disk and for a synchronous standby, as
--- that of the first response did: the session of the first try may have ended while it waited, or the server may have
--- been restarted.
+-- The stored responses, by the index of the request. There is always one row, which sets the lock timeout of this transaction:
+-- the wait for a request that another transaction is executing is short, so that group commits can set it aside. The row lock is
+-- written to the WAL, so the commit waits for the disk and for a synchronous standby, like the commit of the first response: the
+-- session of the first try may have ended while it waited, or the server may have been restarted.
 with timeout as materialized (select set_config('lock_timeout', '200ms', true) as lock_timeout)
 select found.place, found.fingerprint, found.status, found.body
 from timeout p

@@ -1,5 +1,5 @@
--- Store responses in the transaction of their requests, in the order of their keys (lock order). A concurrent execution
--- of the same request is waited for here; fewer rows are then stored than were given, and the caller rolls back.
+-- Store responses in the transaction of their requests, in key order (lock order). The insert waits for a concurrent execution
+-- of the same request; fewer rows than given are then stored, and the caller rolls back.
 with kept as (
     insert into tarry.stored_response (caller, key, fingerprint, status, body, at)
     select w.caller, w.key, w.fingerprint, w.status, w.body, coalesce(%(now)s::timestamptz, clock_timestamp())

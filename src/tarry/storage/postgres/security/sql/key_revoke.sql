@@ -1,4 +1,4 @@
--- Revoke an API key. A revoked key stays as it was.
+-- Revoke an API key. A key that is revoked already does not change.
 update tarry.api_key
 set revoked_at = coalesce(revoked_at, %(now)s::timestamptz, clock_timestamp())
 where id = %(id)s

@@ -1,4 +1,4 @@
--- API keys: those of these ids, or all of them, the oldest first.
+-- The API keys with these ids, or all, oldest first.
 select
     -- include: security/_key
 from tarry.api_key

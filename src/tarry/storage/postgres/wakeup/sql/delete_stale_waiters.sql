@@ -1,4 +1,4 @@
--- Delete the rows of processes that ended without leaving. No offer notifies them: their time has passed.
+-- Delete the rows of processes that ended without leaving. No offer notifies them: their wake time has passed.
 delete from tarry.waiter
 where ctid = any (array(
     select ctid from tarry.waiter

@@ -1,4 +1,4 @@
--- This process waits no more: in one queue, or anywhere. Not if it has just begun to sleep again.
+-- Delete the waiter rows of this process, of one queue or of all, unless it has just started to sleep again.
 delete from tarry.waiter w
 where w.process = %(process)s
   and (%(queue)s::text is null

@@ -1,5 +1,4 @@
--- Notify consumers that sleep until later than `due_at`. For offers in several steps; `offer` and the others notify by
--- themselves.
+-- Notify consumers that sleep beyond `due_at`. For offers of several steps; single statements notify themselves.
 select pg_notify('tarry', %(queue)s::text || '/' || w.type) as notified
 from tarry.waiter w
 where w.queue = (select id from tarry.queue where name = %(queue)s and deleted_at is null) and w.type = ''

@@ -1,10 +1,9 @@
--- A process is about to sleep: return when something may be deliverable, and store until when it sleeps, so that an
--- earlier offer notifies it. A concurrent offer may not see the row, nor this statement its message: that is why sleeps
--- begin short (core/wakeup). The row is unlogged, and renewed in place (HOT). The head: along message_order (with `typed`
--- along message_order_by_type), per priority the first row that is not leased, and the first lease that ends. Behind a
--- thousand leased rows it cannot be seen: then the result is one scan interval. Also returns where the live messages
--- begin. `probe`: a notification to this process
--- itself, as proof that notifications arrive.
+-- Announce that a process is about to sleep: return when a message may be deliverable, and store until when the process sleeps,
+-- so that an earlier offer notifies it. A concurrent offer may not see the row, nor this statement its message: therefore sleeps
+-- start short (core/wakeup). The row is unlogged and renewed in place (HOT). Reads message_order (with `typed`
+-- message_order_by_type): per priority the first row that is not leased, and the first lease to expire, among the first thousand
+-- rows; if all of these are leased, the result is one scan interval. Also returns the positions of the first live messages.
+-- `probe`: a notification to this process itself, as proof that notifications arrive.
 with q as materialized (
     select id, paused_at, coalesce(%(now)s::timestamptz, clock_timestamp()) as now
     from tarry.queue where name = %(queue)s and deleted_at is null

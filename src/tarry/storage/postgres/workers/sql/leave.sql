@@ -1,2 +1,2 @@
--- A worker has ended.
+-- Remove a worker that has stopped.
 delete from tarry.worker where id = %(id)s::text

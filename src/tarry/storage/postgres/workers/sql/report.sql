@@ -1,6 +1,6 @@
--- The report of a worker, which may be its first, and the end of those that are gone: rows that another report removes at
--- this moment are left to it, so reports never wait for each other. Written to an unlogged table of one row per worker. A
--- release is noted in a logged one, once a minute: later, it names the release of a dead letter.
+-- Store the report of a worker and delete workers without recent reports. Rows that a concurrent report deletes are skipped, so
+-- reports never wait for each other. The table is unlogged, with one row per worker. The release is stored in a logged table once
+-- a minute: it later shows the release in which a message died.
 with moment as materialized (
     select coalesce(%(now)s::timestamptz, clock_timestamp()) as now
 ), gone as (
