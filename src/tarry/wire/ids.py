@@ -63,7 +63,7 @@ def parse_position(text: str) -> MessagePosition:
     micros, _, version = text.partition("-")
     try:
         return MessagePosition(_EPOCH + timedelta(microseconds=int(micros)), min(int(version), 2**63 - 1))
-    except OverflowError:
+    except (ValueError, OverflowError):
         raise InvalidInput("after: this is not the `next` of a page") from None
 
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from urllib.parse import quote
 
 import httpx
 import psycopg
 import pytest
 from playwright.sync_api import expect
+from starlette.routing import Route
 
 import tarry
+from tarry.core.cron.model import ScheduleSpec
+from tarry.core.cron.schedule_types import Cron
+from tarry.edges.dashboard import screens
 from tarry.edges.dashboard.redaction import HIDDEN, Redaction
 from tests.edges.dashboard.conftest import Screen, Served
 
@@ -28,6 +33,8 @@ def hostile(dashboard: Served) -> None:
         queue.offer(key, {"x": SCRIPT}, type=SCRIPT[:50])
     dashboard.app.queues.pause("a.json", reason=IMAGE)
     dashboard.app.queues.create("b")
+    times = ScheduleSpec(name="nightly", schedule=Cron("0 2 * * *", "UTC"), queue="b", payload=b"1")
+    dashboard.app.schedules.put(times)
     with tarry.connect(dashboard.dsn, consumer=IMAGE) as consumer:
         work = consumer.queue("b")
         for key in (SCRIPT, IMAGE):
@@ -96,6 +103,53 @@ def test_a_hostile_query_stays_a_query(screen: Screen) -> None:
     page = screen.open("/queues?q=%22%3E%3Cscript%3Ealert(1)%3C/script%3E")
     expect(page.get_by_text("No queue matches.")).to_be_visible()
     assert "<b>" not in httpx.get(f"{screen.url}/queues?range=<b>").text
+
+
+PATHS = sorted(
+    {
+        route.path
+        for part in screens.PARTS
+        for route in part.screen.routes
+        if isinstance(route, Route) and "GET" in (route.methods or ())
+    }
+)
+KNOWN = {
+    "queue": "b", "key": "held", "consumer": "x", "job": "1", "id": "1", "fingerprint": "0" * 12, "version": "1",
+    "schedule": "nightly",
+}  # fmt: skip
+QUERIES = (
+    ("queue", "a\0b"), ("after", "9" * 20), ("after", "0001-01-01T00:00:00Z"), ("instant", "9999-12-31T23:59:59-23:59"),
+    ("range", "+99999999999d"), ("q", "é" * 5_000),
+)  # fmt: skip
+
+
+def _filled(path: str, **values: str) -> str:
+    given = {**KNOWN, **values}
+    return re.sub(r"\{(\w+)(?::path)?\}", lambda match: quote(given[match[1]], safe=""), path)
+
+
+def test_no_page_fails_on_hostile_values(dashboard: Served) -> None:
+    """Each is refused with a sentence, or finds nothing."""
+    with httpx.Client(base_url=dashboard.url, timeout=60) as client:
+        pages = [path for path in PATHS if "." not in path]
+        requests = [(_filled(path), {name: value}) for path in pages for name, value in QUERIES]
+        requests += [
+            (_filled(path, **{name: value}), {})
+            for path in pages
+            for name in KNOWN
+            for value in ("a\0b", "9" * 20)
+            if f"{{{name}" in path
+        ]
+        failed = [(path, query) for path, query in requests if client.get(path, params=query).status_code >= 500]
+    assert failed == []
+
+
+def test_a_form_with_nul_is_refused(dashboard: Served) -> None:
+    with httpx.Client(base_url=dashboard.url) as client:
+        client.get("/queues/b")
+        form = {"form": client.cookies["tarry_form"], "reason": "a\0b"}
+        response = client.post("/queues/b/pause", data=form)
+    assert (response.status_code, "reason must not contain NUL" in response.text) == (422, True)
 
 
 def test_a_cell_that_looks_like_a_formula_is_text_in_csv(dashboard: Served) -> None:

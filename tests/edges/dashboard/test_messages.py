@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote, urlencode
 
+import psycopg
 import pytest
 from playwright.sync_api import APIResponse, Browser, Page, expect
 
@@ -428,13 +429,32 @@ class TestConsumers:
     def test_a_consumer_is_listed_with_its_leases_and_errors(self, screen: Screen, dashboard: Served) -> None:
         page = screen.open("/consumers")
         rows = page.locator("#consumer-table tbody tr").filter(
-            has_not=page.locator("td.name", has_text=re.compile("^gone$"))  # the consumer of the next test
+            has_not=page.locator("td.name", has_text=re.compile("^(gone|hourly)$"))  # of other tests
         )
         expect(rows).to_have_count(1)
         rows.get_by_role("link").first.click()
         expect(page.locator("#lease-table")).to_contain_text("held")
         expect(page.locator("#error-table")).to_contain_text("ValueError")
         assert page.locator("main script").count() == 0
+
+    def test_the_history_of_a_consumer_is_what_the_pipeline_computed(
+        self, screen: Screen, bare: Page, dashboard: Served
+    ) -> None:
+        with tarry.connect(dashboard.dsn, consumer="hourly") as consumer:
+            consumer.queue("hourly").offer("held", 1)
+            assert consumer.queue("hourly").try_poll() is not None
+        with psycopg.connect(dashboard.dsn) as conn:
+            conn.execute(
+                "insert into tarry.consumer_hour select id, date_trunc('hour', now()) - n * interval '1 hour', consumer, name, "
+                "12, 10, 1, 1, 0, 0.8, 1, 0.1, 0.4, 0.5, true, 1, now() from tarry.queue, generate_series(0, 3) n, "
+                "unnest(array['hourly', 'other']) consumer where name = 'hourly'"
+            )
+        page = screen.open("/consumers/hourly")
+        expect(page.locator("#history")).to_contain_text(
+            re.compile("40 acked, 17.% of the attempts failed, in two days")
+        )
+        expect(page.locator("#chart-history canvas")).to_be_visible()
+        assert accessible(screen, bare, "/consumers/hourly") == []
 
     def test_the_workers_of_a_consumer_are_shown_and_drained(
         self, screen: Screen, bare: Page, dashboard: Served

@@ -22,6 +22,7 @@ from tarry.edges.http.auth import Caller, key_text
 from tarry.edges.http.origins import hostname, is_loopback, refuse_other_sites
 from tarry.edges.http.problems import Problem
 from tarry.edges.http.routing import recorded
+from tarry.wire.ids import storable
 
 if TYPE_CHECKING:
     from tarry.edges.dashboard.app import Dashboard
@@ -94,6 +95,9 @@ async def read_form(request: Request) -> dict[str, str]:
         pairs = parse_qsl(body.decode(), keep_blank_values=True, strict_parsing=bool(body), max_num_fields=_FORM_FIELDS)
     except ValueError as error:
         raise InvalidInput(f"the form cannot be read: {error}") from None
+    for name, value in pairs:
+        storable(name, "a field's name")
+        storable(value, f"{name:.40}")
     return {name: value.replace("\r\n", "\n") for name, value in pairs}
 
 
@@ -148,9 +152,7 @@ async def audited(
 ) -> Response:
     """Run an action with a row in the audit, which exists before the action is tried."""
     fields = [(field, value) for field, value in form.items() if field != "form"]
-    shown = {
-        field[:_AUDITED_TEXT]: value.replace("\x00", "")[:_AUDITED_TEXT] for field, value in fields[:_AUDITED_FIELDS]
-    }
+    shown = {field[:_AUDITED_TEXT]: value[:_AUDITED_TEXT] for field, value in fields[:_AUDITED_FIELDS]}
     detail = {"path": dict(request.path_params), "form": dashboard.settings.redaction.value(shown)}
     queue, request_id = request.path_params.get("queue"), request.scope.get("tarry.request_id")
     return await recorded(

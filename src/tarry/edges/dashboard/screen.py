@@ -27,6 +27,7 @@ from tarry.edges.dashboard.redaction import Redaction
 from tarry.edges.http import audit_refusals
 from tarry.edges.http.auth import key_text
 from tarry.edges.http.problems import HANDLED, Problem, internal, problem_of
+from tarry.wire.ids import storable
 
 if TYPE_CHECKING:
     from tarry.edges.dashboard.app import Dashboard
@@ -253,6 +254,8 @@ async def respond(
         visitor = await access.visitor_of(dashboard, request)
         request.scope["tarry.caller"] = visitor.caller
         _check(visitor, action, request, all_queues=all_queues)
+        for name, value in (*request.path_params.items(), *request.query_params.multi_items()):
+            storable(value, f"{name:.40}")
         async with asyncio.timeout(dashboard.settings.page_for.total_seconds()):
             view = View(dashboard, request, visitor, await dashboard.broker.now())
             view.format = format

@@ -41,6 +41,10 @@ _ATTEMPTS_S = 5.0
 """How long they are remembered."""
 STALE_FOR = timedelta(minutes=5)
 _LONG = timedelta(hours=6)
+_HOUR = timedelta(hours=1)
+_HOURS = 48
+_HISTORY_QUEUES = 5
+"""Of a consumer of more, the history has the first by name."""
 _ENDED = (EventKind.ACKED, EventKind.NACKED)
 _FAILED = (EventKind.NACKED, EventKind.EXPIRED, EventKind.BURIED)
 
@@ -189,6 +193,7 @@ async def consumer(view: View) -> Page:
         ],
         is_cut=failed.next is not None,
         peers=_peers(row, rows),
+        history=await _history(view, row),
         message_path=message_path,
         can_release=any(view.may("produce", message.queue) for message in leases),
         commands=Commands(curl=commands.curl(view.absolute(view.url("/consumers.json")))),
@@ -360,6 +365,37 @@ def _groups(failures: Sequence[Event], now: datetime) -> list[dict[str, Any]]:
         }
         for events in sorted(groups.values(), key=len, reverse=True)
     ][:20]
+
+
+async def _history(view: View, row: ConsumerRow) -> dict[str, Any] | None:
+    """Its last two days by hour, as the pipeline knows them. None: it has computed none."""
+    since = floor(view.now, _HOUR) - (_HOURS - 1) * _HOUR
+    known = sorted(row.queues & set(await view.queues()))
+    pages = [
+        await view.run(
+            view.app.store.analytics.hours(
+                AnalyticsQuery(queue=queue, since=since, limit=_HOURS + 1), consumer=row.name
+            )
+        )
+        for queue in known[:_HISTORY_QUEUES]
+    ]
+    acked, failed, p95 = Counter[datetime](), Counter[datetime](), dict[datetime, float]()
+    for hour in (hour for page in pages for hour in page.rows):
+        acked[hour.hour] += hour.acked
+        failed[hour.hour] += hour.failed + hour.expired
+        if hour.processing is not None:
+            p95[hour.hour] = max(p95.get(hour.hour, 0.0), hour.processing.p95)
+    if not acked:
+        return None
+    starts = [since + at * _HOUR for at in range(_HOURS)]
+    return {
+        "starts": starts,
+        "acked": [acked[at] for at in starts],
+        "failed": [failed[at] for at in starts],
+        "p95": [p95.get(at) for at in starts],
+        "run": pages[0].run,
+        "queues": known[:_HISTORY_QUEUES] if len(known) > _HISTORY_QUEUES else None,
+    }
 
 
 def _peers(row: ConsumerRow, rows: Sequence[ConsumerRow]) -> str | None:

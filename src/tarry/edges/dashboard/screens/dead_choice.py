@@ -14,7 +14,6 @@ from tarry.edges.dashboard.listing import whole
 from tarry.edges.dashboard.screen import View
 from tarry.edges.formats import instant, length, past
 from tarry.wire.base import MOST
-from tarry.wire.ids import storable
 
 FIELDS = ("fingerprint", "type", "key_prefix", "died_from", "died_to")
 
@@ -23,7 +22,7 @@ def choice(view: View, values: Mapping[str, str] | None = None) -> DeadFilter:
     """The filter in the query, or in the fields of a form. Empty fields do not restrict; an empty selection is an error."""
     query = view.request.query_params
     given = query if values is None else values
-    texts = {name: storable((given.get(name) or "").strip() or None, name) for name in FIELDS}
+    texts = {name: (given.get(name) or "").strip() or None for name in FIELDS}
     picked = [*(query.getlist("version") if values is None else ()), *(given.get("versions") or "").split(",")]
     versions = [_version(text) for text in picked if text.strip()]
     if given.get("selected") and not versions:

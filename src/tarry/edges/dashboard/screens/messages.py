@@ -76,6 +76,7 @@ async def messages(view: View) -> Page:
         states=[(name, _with_state(search, name)) for name in _STATES],
         counts=await view.app.queues.counts(search.queue, limit=1_000) if search.queue in names else None,
         sentence=_sentence(search, hits, names),
+        archived=_archived(search) if view.may("read") else None,
         suggestions=_suggestions(names),
         longest=LONGEST,
         acts=search.state in (None, *LIVE) and view.may("produce", search.queue),
@@ -294,6 +295,23 @@ def _sentence(search: Search, hits: Hits, queues: Sequence[str]) -> str:
     if search.keys is not None:
         return f"{scanned}, which is the limit: a longer key finds more."
     return f"{scanned}, those due first. The next page goes on from there."
+
+
+def _archived(search: Search) -> str | None:
+    """The SQL that finds these messages in the archive, where they are after they have ended."""
+    if search.key is not None:
+        which = f"key = {_literal(search.key)}"
+    elif search.key_prefix is not None:
+        which = f"starts_with(key, {_literal(search.key_prefix)})"
+    elif search.state is State.DONE:
+        which = "kind = 'acked'"
+    else:
+        return None
+    return f"select at, kind, key, consumer, error from events where {which} order by id desc"  # noqa: S608 - quoted; DuckDB reads files alone
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _suggestions(names: Sequence[str]) -> str:

@@ -342,7 +342,7 @@ async def _ticks(view: View, state: ScheduleState | None, name: str) -> Listing:
 
 def _exact(text: str) -> datetime:
     at = moment(text, "after")
-    if isinstance(at, timedelta):
+    if isinstance(at, timedelta) or at.timestamp() < 0:
         raise InvalidInput("after is not the `next` of a page")
     return at
 

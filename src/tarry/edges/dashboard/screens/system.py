@@ -189,8 +189,8 @@ async def audit(view: View) -> Page:
         view.app.store.security.audits(
             limit=view.limit + 1,
             before=whole(view.query.get("after", "")),
-            actor=actor[:100].replace("\0", ""),
-            action=action[:100].replace("\0", ""),
+            actor=actor[:100],
+            action=action[:100],
         )
     )
     page = [_redacted(view, row) for row in rows[: view.limit]]

@@ -123,13 +123,12 @@ async def consumers(request: BrokerRequest, consumer_id: wire.SearchText | None 
     Before the first run, the last 20,000 leases of the journal are counted.
     """
     selection = _selection(request, wire.LogQuery(), _CONSUMER_HOURS)
-    page = await request.run(request.store.analytics.hours(selection))
+    page = await request.run(request.store.analytics.hours(selection, consumer=storable(consumer_id, "consumer_id")))
     stats: dict[str, dict[str, Any]] = {}
     for row in page.rows:
-        if consumer_id in (None, row.consumer):
-            known = stats.setdefault(row.consumer, {"dequeue_count": 0, "last_dequeue": 0})
-            known["dequeue_count"] += row.leased
-            known["last_dequeue"] = max(known["last_dequeue"], wire.seconds(row.hour) or 0)
+        known = stats.setdefault(row.consumer, {"dequeue_count": 0, "last_dequeue": 0})
+        known["dequeue_count"] += row.leased
+        known["last_dequeue"] = max(known["last_dequeue"], wire.seconds(row.hour) or 0)
     if page.run is not None:
         return respond({"stats": stats})
     async for events in journal_pages(request, replace(selection, limit=1_000), [EventKind.LEASED], consumer_id):

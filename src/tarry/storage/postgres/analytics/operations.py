@@ -41,8 +41,9 @@ def minutes(query: AnalyticsQuery) -> Op[AnalyticsPage[MetricMinute]]:
     return _page(query, "metrics", "analytics/metrics", _minute, ("minute", "queue_id"))
 
 
-def hours(query: AnalyticsQuery) -> Op[AnalyticsPage[ConsumerHour]]:
-    return _page(query, "consumers", "analytics/consumers", _hour, ("hour", "queue_id", "consumer"))
+def hours(query: AnalyticsQuery, *, consumer: str | None = None) -> Op[AnalyticsPage[ConsumerHour]]:
+    order = ("hour", "queue_id", "consumer")
+    return _page(query, "consumers", "analytics/consumers", _hour, order, {"consumer": consumer})
 
 
 def forecasts(query: AnalyticsQuery) -> Op[AnalyticsPage[Forecast]]:

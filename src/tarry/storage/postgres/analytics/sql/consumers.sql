@@ -7,6 +7,7 @@ where
   -- include: analytics/_visible
   and m.hour >= coalesce(%(since)s::timestamptz, '-infinity')
   and m.hour < coalesce(%(until)s::timestamptz, 'infinity')
+  and (%(consumer)s::text is null or m.consumer = %(consumer)s)
   and (%(after_at)s::timestamptz is null or m.hour < %(after_at)s or (m.hour = %(after_at)s
        and (m.queue_id, m.consumer collate "C") > (%(after_id)s::bigint, %(after_text)s::text collate "C")))
 order by m.hour desc, m.queue_id, m.consumer collate "C"
