@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -166,6 +167,23 @@ class RedisCluster:
     def close(self) -> None:
         for node in self.nodes:
             node.close()
+
+
+def queue_key(app: App, queue: str) -> str:
+    """With which the keys of a queue begin. The store must have called the queue before."""
+    store: Any = app.store
+    return f"tarry:{{{store.queues._context.ids[queue].id}}}"
+
+
+def commands_of(admin: Any, call: Callable[[], Any]) -> Counter[str]:
+    """The commands of a call by name: its scripts' own, without the EVALSHA, and without those of the subscription."""
+    admin.config_resetstat()
+    call()
+    stats = admin.info("commandstats")
+    counted = Counter({name.removeprefix("cmdstat_"): value["calls"] for name, value in stats.items()})
+    for own in ("config|resetstat", "info", "evalsha", "subscribe", "ping"):
+        del counted[own]
+    return counted
 
 
 def first_scripts(app: App, operation: Any, n: int) -> list[ScriptCall]:

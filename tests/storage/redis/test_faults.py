@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -27,7 +27,7 @@ from tarry.storage.redis.operation import ScriptCall
 from tarry.storage.redis.roles import Requests
 from tarry.storage.redis.script import script
 from tests.kit.backends import Backends, new_name
-from tests.kit.redis_servers import RedisCluster, RedisServer, until
+from tests.kit.redis_servers import RedisCluster, RedisServer, queue_key, until
 from tests.kit.steps import MINUTE, SECOND, TIMEOUT_S
 
 PATIENT = StoreSettings(
@@ -185,6 +185,7 @@ class Traffic:
         self._queue = queue
         self._stop = threading.Event()
         self.accepted: list[str] = []
+        self.refused: list[str] = []
         self.acked: Counter[str] = Counter()
         self._pool = ThreadPoolExecutor(len(names) + 2)
         self._work = [self._pool.submit(self._produce, name) for name in names]
@@ -194,8 +195,14 @@ class Traffic:
         number = 0
         while not self._stop.is_set():
             number += 1
-            if self._queue.offer(f"{name}-{number}", number) is Outcome.CREATED:
-                self.accepted.append(f"{name}-{number}")
+            key = f"{name}-{number}"
+            try:
+                assert self._queue.offer(key, number) is Outcome.CREATED
+                self.accepted.append(key)
+            except StoreUnavailable as error:
+                if "accepts no writes" not in error.message:
+                    raise
+                self.refused.append(key)
 
     def _consume(self) -> None:
         while not self._stop.is_set():
@@ -211,14 +218,15 @@ class Traffic:
         before = len(self.accepted)
         until(lambda: len(self.accepted) >= before + n or any(job.done() for job in self._work))
 
-    def end(self) -> None:
+    def end(self, lost: Collection[str] = ()) -> None:
+        """`lost`: what an administrator may have deleted."""
         self._stop.set()
         with self._pool:
             for job in self._work:
                 job.result(TIMEOUT_S)
         while self._ack(100):
             pass
-        assert set(self.acked) == set(self.accepted)
+        assert set(self.acked) - {*lost} == set(self.accepted) - {*lost}
         assert set(self.acked.values()) == {1}, "an acked message was delivered again"
 
 
@@ -232,6 +240,45 @@ def test_nothing_accepted_is_lost_and_nothing_acked_returns_when_the_server_is_k
                 server.kill()
                 server.start()
             traffic.end()
+    finally:
+        server.close()
+
+
+def test_scripts_that_are_forgotten_and_a_full_memory_lose_nothing_while_traffic_flows(server: RedisServer) -> None:
+    with (
+        App(RedisStore(server.url, settings=PATIENT)) as app,  # pyright: ignore[reportArgumentType]
+        redis.Redis(port=server.port) as admin,
+    ):
+        traffic = Traffic(app.queue(new_name()))
+        try:
+            for _ in range(5):
+                traffic.flow(30)
+                admin.script_flush()
+                traffic.flow(30)
+                refused = len(traffic.refused)
+                admin.config_set("maxmemory", 1)
+                until(lambda refused=refused: len(traffic.refused) > refused + 20)
+                admin.config_set("maxmemory", 0)
+        finally:
+            admin.config_set("maxmemory", 0)
+        traffic.end()
+        assert not set(traffic.refused) & set(traffic.acked), "refused means that it was not stored"
+
+
+def test_traffic_goes_on_after_everything_was_deleted() -> None:
+    server = RedisServer("--appendfsync", "no")
+    try:
+        with (
+            App(RedisStore(server.url, settings=PATIENT)) as app,  # pyright: ignore[reportArgumentType]
+            redis.Redis(port=server.port) as admin,
+        ):
+            traffic = Traffic(app.queue("flushed"))
+            for _ in range(5):
+                admin.flushall()
+                traffic.flow(50)  # and the offers that were being made have returned
+            lost = set(traffic.accepted)
+            traffic.flow(200)
+            traffic.end(lost)
     finally:
         server.close()
 
@@ -280,16 +327,16 @@ def test_a_queue_that_moves_is_waited_for_and_one_that_has_moved_is_found(backen
         queue = app.queue(name)
         queue.offer("first", 0, after=MINUTE)
         assert other.queue(name).contains("first")
-        source = cluster.primary_of(_key(stores[1], name))
+        source = cluster.primary_of(queue_key(other, name))
         before = {error: source.errors(error) for error in (TryAgainError, AskError, MovedError)}
-        with cluster.moving(_key(stores[1], name)) as move_keys:
+        with cluster.moving(queue_key(other, name)) as move_keys:
             offered = pool.submit(queue.offer, "a", 1)
             until(lambda: source.errors(TryAgainError) > before[TryAgainError])
             move_keys()
             until(lambda: source.errors(AskError) > before[AskError])
             assert not offered.done()
         assert offered.result(TIMEOUT_S) is Outcome.CREATED
-        assert cluster.primary_of(_key(stores[1], name)) is not source
+        assert cluster.primary_of(queue_key(other, name)) is not source
         moved = source.errors(MovedError)
         assert other.queue(name).offer("a", 1) is Outcome.UPDATED, "it was due earlier, so it is a new version"
         assert source.errors(MovedError) > moved >= before[MovedError]
@@ -308,7 +355,7 @@ def test_a_replica_of_a_cluster_takes_over_and_has_what_was_accepted() -> None:
             queue.offer("first", 0, after=MINUTE)
             traffic = Traffic(queue)
             traffic.flow(200)
-            key = _key(store, "moved")
+            key = queue_key(app, "moved")
             killed = cluster.primary_of(key)
             killed.kill()
             until(lambda: cluster.primary_of(key) is not killed)
@@ -331,9 +378,9 @@ def test_a_queue_moves_to_another_node_while_traffic_flows() -> None:
             traffic = Traffic(queue)
             for _ in range(3):
                 traffic.flow(200)
-                before = cluster.primary_of(_key(store, "moved"))
-                cluster.move_slot_of(_key(store, "moved"))
-                assert cluster.primary_of(_key(store, "moved")) is not before
+                before = cluster.primary_of(queue_key(app, "moved"))
+                cluster.move_slot_of(queue_key(app, "moved"))
+                assert cluster.primary_of(queue_key(app, "moved")) is not before
             traffic.flow(200)
             traffic.end()
             assert queue.contains("first")
@@ -341,8 +388,68 @@ def test_a_queue_moves_to_another_node_while_traffic_flows() -> None:
         cluster.close()
 
 
-def _key(store: Any, queue: str) -> str:
-    return f"tarry:{{{store.queues._context.ids[queue].id}}}"
+@pytest.mark.chaos
+def test_a_poll_whose_reply_is_lost_with_its_primary_is_made_once() -> None:
+    """The script was executed and a replica has it; the primary is killed before the client reads the reply."""
+    cluster = RedisCluster("--appendfsync", "always")
+    try:
+        store: Any = RedisStore(cluster.url, settings=PATIENT, replicas=1)
+        with App(store) as app:
+            queue = app.queue("moved")
+            queue.offer_many([Message(key=key, payload=1) for key in "ab"])
+            assert queue.contains("a")
+            key = queue_key(app, "moved")
+            primary = cluster.primary_of(key)
+            send, lost = store._send, []
+
+            def send_and_lose(call: ScriptCall, command: Any) -> Any:
+                reply = send(call, command)
+                if not lost and call.script.name == "messages/poll_one":
+                    lost.append(reply)
+                    primary.kill()
+                    until(lambda: cluster.primary_of(key) is not primary)
+                    primary.start()
+                    raise redis.ConnectionError("the reply was lost")
+                return reply
+
+            store._send = send_and_lose
+            delivery = queue.try_poll()
+            assert delivery is not None
+            assert lost
+            assert (delivery.key, delivery.attempt, delivery.ack()) == ("a", 1, Settled.DONE)
+            assert kinds(app, queue, "a") == ["offered", "leased", "acked"]
+            assert app.queues.counts("moved").ready.n == 1
+    finally:
+        cluster.close()
+
+
+@pytest.mark.chaos
+def test_a_queue_whose_nodes_are_all_down_is_unavailable_and_has_everything_afterwards() -> None:
+    cluster = RedisCluster("--appendfsync", "always")
+    try:
+        brief = StoreSettings(connection_retry=RetrySettings(retries=3, total_for=SECOND))
+        with (
+            App(RedisStore(cluster.url, settings=brief)) as app,
+            App(RedisStore(cluster.url, settings=PATIENT)) as patient,
+        ):  # pyright: ignore[reportArgumentType]
+            queue = app.queue("down")
+            queue.offer("a", 1)
+            assert queue.contains("a")
+            primary = cluster.primary_of(queue_key(app, "down"))
+            nodes = [primary, cluster.nodes[cluster.nodes.index(primary) + 3]]
+            for node in nodes:
+                node.kill()
+            for call in (lambda: queue.offer("b", 1), queue.try_poll):
+                with pytest.raises(StoreUnavailable):
+                    call()
+            for node in nodes:
+                node.start()
+            assert patient.queue("down").offer("c", 1) is Outcome.CREATED
+            polled = patient.queue("down").try_poll_many(9)
+            assert {"a", "c"} <= {delivery.key for delivery in polled} <= {"a", "b", "c"}
+            assert {delivery.ack() for delivery in polled} == {Settled.DONE}
+    finally:
+        cluster.close()
 
 
 def test_a_child_process_has_as_many_connections_as_its_parent_had(server: RedisServer) -> None:

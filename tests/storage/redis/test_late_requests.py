@@ -15,9 +15,8 @@ from tarry.app import App
 from tarry.core.errors import QueueFull
 from tarry.storage.redis._sync.store import RedisStore
 from tests.kit.backends import new_name
-from tests.kit.redis_servers import RedisServer
+from tests.kit.redis_servers import RedisServer, commands_of, queue_key
 from tests.kit.steps import EMPTY, HOUR, numbers, take
-from tests.storage.redis.test_single_polls import commands
 
 
 @pytest.fixture(scope="module")
@@ -127,14 +126,13 @@ def test_a_lease_of_the_past_leads_nothing(app: App) -> None:
 def test_requests_are_compared_for_two_minutes_after_a_repetition_only(
     app: App, queue: Queue[Any], server: RedisServer
 ) -> None:
-    store: Any = app.store
-    q = f"tarry:{{{store.queues._context.ids[queue.name].id}}}"
+    q = queue_key(app, queue.name)
     with redis.Redis(port=server.port) as admin:
-        assert commands(admin, lambda: queue.offer("a", 1))["get"] == 0
-        DelaysOne(store)
+        assert commands_of(admin, lambda: queue.offer("a", 1))["get"] == 0
+        DelaysOne(app.store)
         queue.offer("b", 1)
-        assert commands(admin, lambda: queue.offer("c", 1))["get"] == 1
+        assert commands_of(admin, lambda: queue.offer("c", 1))["get"] == 1
         repeated_at: Any = admin.hget(q, "repeated_at")
         admin.hset(q, "repeated_at", str(int(repeated_at) - 121_000_000))
         queue.offer("d", 1)
-        assert commands(admin, lambda: queue.offer("e", 1))["get"] == 0
+        assert commands_of(admin, lambda: queue.offer("e", 1))["get"] == 0

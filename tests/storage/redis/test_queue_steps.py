@@ -17,7 +17,7 @@ from tarry.storage.redis.operation import Op, RedisOperation
 from tarry.testing import MutableClock
 from tests.kit.backends import new_name
 from tests.kit.clocks import START
-from tests.kit.redis_servers import RedisServer, first_scripts
+from tests.kit.redis_servers import RedisServer, first_scripts, queue_key
 from tests.kit.steps import HOUR, numbers, take
 
 MESSAGES = 12_000
@@ -43,11 +43,6 @@ def left_of(server: RedisServer, q: str) -> set[str]:
     return {key for key in keys if not key.startswith(":request:")}
 
 
-def key_of(app: App, queue: str) -> str:
-    store: Any = app.store
-    return f"tarry:{{{store.queues._context.ids[queue].id}}}"
-
-
 def fill(app: App, queue: str) -> None:
     for first in range(0, MESSAGES, 1_000):
         app.queue(queue).offer_many([Message(key=f"{first + n}", payload=0, after=HOUR) for n in range(1_000)])
@@ -56,7 +51,7 @@ def fill(app: App, queue: str) -> None:
 def test_a_large_queue_is_deleted_completely(app: App, server: RedisServer) -> None:
     name = new_name()
     fill(app, name)
-    q = key_of(app, name)
+    q = queue_key(app, name)
     app.queues.delete(name, force=True)
     assert left_of(server, q) == {":journal"}, "which expires"
 
@@ -64,7 +59,7 @@ def test_a_large_queue_is_deleted_completely(app: App, server: RedisServer) -> N
 def test_a_sweeper_completes_the_deletion_of_a_large_queue(app: App, server: RedisServer) -> None:
     name = new_name()
     fill(app, name)
-    q = key_of(app, name)
+    q = queue_key(app, name)
     first_scripts(app, app.store.queues.delete(name, force=True), 12)
     assert ":rows" in left_of(server, q)
     removed = app.store.run(app.store.maintenance.remove_leftovers())

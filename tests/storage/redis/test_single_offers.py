@@ -24,7 +24,7 @@ from tarry.storage.redis._sync.store import RedisStore
 from tarry.storage.redis.operation import RedisOperation
 from tarry.testing import MutableClock
 from tests.kit.backends import new_name
-from tests.kit.redis_servers import RedisServer, until
+from tests.kit.redis_servers import RedisServer, commands_of, queue_key, until
 from tests.kit.steps import MINUTE, SECOND
 
 START = datetime(2031, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)
@@ -91,33 +91,17 @@ def used_queue(app: App) -> Queue[Any]:
     return queue
 
 
-def key_of(app: App, queue: Queue[Any]) -> str:
-    store: Any = app.store
-    return f"tarry:{{{store.queues._context.ids[queue.name].id}}}"
-
-
-def commands(admin: Any, make: Any) -> Counter[str]:
-    """The commands of a call, those of its scripts included."""
-    admin.config_resetstat()
-    make()
-    stats = admin.info("commandstats")
-    counted = Counter({name.removeprefix("cmdstat_"): value["calls"] for name, value in stats.items()})
-    for own in ("config|resetstat", "info", "evalsha"):
-        del counted[own]
-    return counted
-
-
 @pytest.mark.parametrize("named", [None, "a"])
 def test_an_offer_takes_nine_commands_and_one_more_for_a_key_of_the_caller(
     queue: Queue[Any], admin: Any, named: str | None
 ) -> None:
     queue.offer("to load the script", 1)
-    assert commands(admin, lambda: queue.offer(named, 1)) == QUICK + Counter(hexists=named is not None)
+    assert commands_of(admin, lambda: queue.offer(named, 1)) == QUICK + Counter(hexists=named is not None)
 
 
 def stored(admin: Any, app: App, queue: Queue[Any], key: str) -> dict[str, Any]:
     """Everything that belongs to a message, with its version and the id of its event replaced: they are from the clock."""
-    q = key_of(app, queue)
+    q = queue_key(app, queue.name)
     row = admin.hget(f"{q}:rows", key)
     version = row[:16]
     positions = {
@@ -177,7 +161,7 @@ def test_the_journal_has_what_its_level_demands(app: App, journal: JournalLevel)
 
 
 def test_single_offers_mark_the_journal_so_that_it_stays_bounded(app: App, queue: Queue[Any], admin: Any) -> None:
-    q = key_of(app, queue)
+    q = queue_key(app, queue.name)
     admin.hset(q, "counters", COUNTERS.pack(0, 0, 998))
     for _ in range(3):
         queue.offer(None, 1)
@@ -194,7 +178,7 @@ def test_a_limit_that_is_set_later_applies_to_single_offers(app: App, queue: Que
 
 
 def test_versions_grow_when_the_clock_of_the_server_is_behind(app: App, queue: Queue[Any], admin: Any) -> None:
-    q = key_of(app, queue)
+    q = queue_key(app, queue.name)
     ahead = int(COUNTERS.unpack(admin.hget(q, "counters"))[0]) + 10**12
     admin.hset(q, "counters", COUNTERS.pack(ahead, ahead, 0))
     for key in "ab":
@@ -252,10 +236,10 @@ def test_an_offer_wakes_a_consumer_that_sleeps(app: App, queue: Queue[Any], admi
     store._listener.ensure()
     until(lambda: store._listener.is_listening)
     store.run(store.wakeup.announce(queue.name, sleep_for=MINUTE))
-    counted = commands(admin, lambda: queue.offer("a", 1))
+    counted = commands_of(admin, lambda: queue.offer("a", 1))
     assert counted["publish"] == 1
-    assert admin.hgetall(f"{key_of(app, queue)}:waiters") == {}
-    assert commands(admin, lambda: queue.offer(None, 1)) == QUICK
+    assert admin.hgetall(f"{queue_key(app, queue.name)}:waiters") == {}
+    assert commands_of(admin, lambda: queue.offer(None, 1)) == QUICK
 
 
 def test_a_queue_that_was_never_used_is_offered_to(app: App) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -22,8 +23,8 @@ from tarry.storage.redis.operation import RedisOperation
 from tarry.storage.redis.rows import row_of
 from tarry.testing import MutableClock
 from tests.kit.backends import new_name
-from tests.kit.redis_servers import RedisServer
-from tests.kit.steps import MINUTE, SECOND
+from tests.kit.redis_servers import RedisServer, commands_of, queue_key
+from tests.kit.steps import MINUTE, SECOND, take
 
 START = datetime(2031, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)
 POLL = Counter(hmget=1, time=1, zrangebyscore=2, hget=2, zrem=1, zadd=1, hset=2, xadd=1, set=1)
@@ -71,22 +72,6 @@ def app(server: RedisServer, clock: MutableClock) -> Iterator[App]:
         yield app
 
 
-def key_of(app: App, queue: Queue[Any]) -> str:
-    store: Any = app.store
-    return f"tarry:{{{store.queues._context.ids[queue.name].id}}}"
-
-
-def commands(admin: Any, make: Callable[[], Any]) -> Counter[str]:
-    """The commands of a call, those of its scripts included."""
-    admin.config_resetstat()
-    make()
-    stats = admin.info("commandstats")
-    counted = Counter({name.removeprefix("cmdstat_"): value["calls"] for name, value in stats.items()})
-    for own in ("config|resetstat", "info", "evalsha"):
-        del counted[own]
-    return counted
-
-
 def poll(app: App, queue: Queue[Any], options: PollOptions, *, single: bool) -> Any:
     messages: Any = app.store.messages
     params = {"nonce": NONCE, "lease_for": options.lease_for, "consumer": options.consumer}
@@ -110,7 +95,7 @@ def ack(app: App, queue: Queue[Any], lease_id: LeaseId, *, single: bool) -> Sett
 
 def stored(admin: Any, app: App, queue: Queue[Any], version: bytes) -> dict[str, Any]:
     """Everything that the queue has, with what comes from the clock of the server replaced."""
-    q = key_of(app, queue)
+    q = queue_key(app, queue.name)
 
     def same(value: bytes) -> bytes:
         return value.replace(version, b"version").replace(queue.name.encode(), b"queue")
@@ -150,10 +135,10 @@ def test_both_ways_store_the_same(app: App, admin: Any, case: str, options: str)
         queue = app.queue(new_name())
         app.queues.create(queue.name)
         store.run(store.messages.offer(queue.name, draft))
-        version = admin.hget(f"{key_of(app, queue)}:rows", draft.key)[:16]
+        version = admin.hget(f"{queue_key(app, queue.name)}:rows", draft.key)[:16]
         keys, rows, payloads = poll(app, queue, OPTIONS[options], single=single)
         assert (keys, payloads) == ([draft.key.encode()], [draft.payload])
-        assert rows == [admin.hget(f"{key_of(app, queue)}:rows", draft.key)]
+        assert rows == [admin.hget(f"{queue_key(app, queue.name)}:rows", draft.key)]
         leased.append(without_tokens(stored(admin, app, queue, version)))
         assert ack(app, queue, row_of(rows[0]).lease_id(draft.key), single=single) is Settled.DONE
         acked.append(stored(admin, app, queue, version))
@@ -171,24 +156,59 @@ def test_a_poll_takes_twelve_commands_and_an_ack_nine(app: App, admin: Any) -> N
     assert first is not None
     first.ack()
     held: list[Any] = []
-    assert commands(admin, lambda: held.append(queue.try_poll())) == POLL
-    assert commands(admin, lambda: held[0].ack()) == ACK
+    assert commands_of(admin, lambda: held.append(queue.try_poll())) == POLL
+    assert commands_of(admin, lambda: held[0].ack()) == ACK
 
 
 def test_an_ack_after_the_lease_has_ended_leaves_nothing(app: App, admin: Any, clock: MutableClock) -> None:
-    """A poll of another type has found that the lease has ended, and the message waits again."""
+    """A poll has moved the message back to those that wait, and leased one of a higher priority instead."""
     queue = app.queue(new_name())
     queue.offer("a", 1, priority=3)
-    delivery = queue.try_poll(lease_for=SECOND)
-    assert delivery is not None
+    delivery = take(queue, lease_for=SECOND)
+    queue.offer("b", 1, priority=9)
     clock.advance(2 * SECOND)
-    q = key_of(app, queue)
-    # What `return_expired` does, without the new lease.
-    [member] = admin.zrange(f"{q}:leased", 0, -1)
-    admin.zrem(f"{q}:leased", member)
-    admin.zadd(f"{q}:due:3", {member: 1})
-    assert delivery.ack() is Settled.DONE
-    assert not admin.exists(f"{q}:due:3", f"{q}:leased", f"{q}:rows", f"{q}:payloads")
+    assert take(queue).key == "b"
+    q = queue_key(app, queue.name)
+    assert admin.zcard(f"{q}:due:3") == admin.zcard(f"{q}:leased") == 1
+    assert commands_of(admin, lambda: delivery.ack()) == ACK + Counter(zrem=1)
+    assert delivery.ack() is Settled.GONE
+    assert not admin.exists(f"{q}:due:3")
+    assert set(admin.hkeys(f"{q}:rows")) == set(admin.hkeys(f"{q}:payloads")) == {b"b"}
+
+
+@pytest.mark.parametrize("verb", ["poll", "ack"])
+def test_about_every_thousandth_event_is_marked_on_both_ways(app: App, admin: Any, verb: str) -> None:
+    """The quicker way ends one event before a mark: the general one writes the mark and begins to count anew."""
+    queue = app.queue(new_name())
+    for key in "abcd":
+        queue.offer(key, 1)
+    held = queue.try_poll_many(2) if verb == "ack" else []
+    q = queue_key(app, queue.name)
+    layout = struct.Struct("<ddd")
+
+    def call() -> None:
+        if verb == "ack":
+            assert held.pop().ack() is Settled.DONE
+        else:
+            take(queue)
+
+    version, event, _ = layout.unpack(admin.hget(q, "counters"))
+    admin.hset(q, "counters", layout.pack(version, event, 998))
+    assert commands_of(admin, call) == {"poll": POLL, "ack": ACK}[verb]
+    assert layout.unpack(admin.hget(q, "counters"))[2] == 999
+    assert not admin.exists(f"{q}:marks")
+    call()
+    _, event, unmarked = layout.unpack(admin.hget(q, "counters"))
+    assert unmarked == 0
+    assert admin.lrange(f"{q}:marks", 0, -1) == [b"%d" % event]
+    assert admin.xinfo_stream(f"{q}:journal")["last-generated-id"] == b"%d-1" % event
+    kinds = [kind.value for _, kind in sorted((each.id, each.kind) for each in events(app, queue))][-2:]
+    assert kinds == {"poll": ["leased"] * 2, "ack": ["acked"] * 2}[verb]
+
+
+def events(app: App, queue: Queue[Any]) -> list[Any]:
+    journal: Any = app.store.journal
+    return [event for key in "abcd" for event in app.store.run(journal.timeline(queue.name, key))]
 
 
 def test_single_polls_return_what_expired_before_what_waits(app: App, clock: MutableClock) -> None:

@@ -2,7 +2,7 @@
 -- Store one message, as `offer.lua` does, and reply with a letter. A new message without a type, in a queue without a limit whose
 -- journal has events and for which no consumer sleeps, leaves nothing to decide: its row, payload, place, event and reply are
 -- written here, without tables for them (35 µs of the server, instead of 52). In every other case nothing was written yet, and the
--- code of `offer.lua` goes on with the same parameters. `test_single_offers.py` compares what both ways store, byte by byte.
+-- code of `offer.lua` goes on with the same parameters. `test_single_offers.py` compares what both ways store.
 -- include: lua/_layout
 local request, now, after, flags, priority, rule, hash, slot, due, name, key, options =
   struct.unpack('<dddBBBc16Bc0Bc0Bc0Hc0Ic0', ARGV[1])
