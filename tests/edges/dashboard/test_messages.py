@@ -236,6 +236,15 @@ class TestInspector:
         page.get_by_role("link", name="Raw JSON").click()
         expect(page.locator("#history pre")).to_contain_text('"kind": "acked"')
 
+    def test_heartbeats_in_a_row_are_one_event_of_the_timeline(self, screen: Screen, dashboard: Served) -> None:
+        dashboard.app.queue("touched").offer("long", 1)
+        delivery = dashboard.app.queue("touched").poll(timedelta(0))
+        for _ in range(3):
+            delivery.touch()
+        delivery.ack()
+        page = screen.open(message("touched", "long"))
+        expect(page.locator(".events .kind")).to_have_text(["offered", "leased", "touched ×3", "acked"])
+
     def test_a_dead_message_shows_its_reason_and_payload(self, screen: Screen) -> None:
         page = screen.open(message("hostile", "buried"))
         expect(page.locator(".why")).to_contain_text("It is dead: buried")
@@ -445,13 +454,13 @@ class TestConsumers:
             assert consumer.queue("hourly").try_poll() is not None
         with psycopg.connect(dashboard.dsn) as conn:
             conn.execute(
-                "insert into tarry.consumer_hour select id, date_trunc('hour', now()) - n * interval '1 hour', consumer, name, "
-                "12, 10, 1, 1, 0, 0.8, 1, 0.1, 0.4, 0.5, true, 1, now() from tarry.queue, generate_series(0, 3) n, "
+                "insert into tarry.consumer_hour select id, date_trunc('hour', now()) - n * interval '1 hour', consumer, "
+                "name, 12, 10, 1, 1, 0, 0.8, 1, 0.1, 0.4, 0.5, true, 1, now() from tarry.queue, generate_series(0, 3) n, "
                 "unnest(array['hourly', 'other']) consumer where name = 'hourly'"
             )
         page = screen.open("/consumers/hourly")
         expect(page.locator("#history")).to_contain_text(
-            re.compile("40 acked, 17.% of the attempts failed, in two days")
+            re.compile("40 acked, 17.% of the attempts failed, in 12 hours")
         )
         expect(page.locator("#chart-history canvas")).to_be_visible()
         assert accessible(screen, bare, "/consumers/hourly") == []

@@ -24,7 +24,7 @@ def explain(state: ScheduleState, tick: datetime, now: datetime, records: Iterab
     if state.paused and tick > now:
         return f"{shown}: the schedule is paused; it will be skipped unless it is resumed before"
     if tick <= state.cursor_at and tick <= state.installed_at:
-        return f"{shown}: the schedule was installed later, at {state.installed_at.isoformat()}"
+        return f"{shown}: the schedule was installed later, at {state.installed_at.isoformat(timespec='seconds')}"
     if tick <= now:
         return f"{shown}: nothing was decided yet; a scheduler that runs now would: {_would(state, tick, now)}"
     return f"{shown}: it lies ahead, and will be planned" + (
@@ -54,7 +54,7 @@ _WHY = {
 
 
 def _recorded(record: TickRecord) -> str:
-    text = f"{record.verdict} at {record.decided_at.isoformat()}, {_WHY[record.reason]}"
+    text = f"{record.verdict} at {record.decided_at.isoformat(timespec='seconds')}, {_WHY[record.reason]}"
     if record.until is not None:
         many = f"{record.count:,}" if record.count is not None else f"more than {MOST_COUNTED:,}"
         return f"{text}; one of {many} ticks from {record.tick.isoformat()} to {record.until.isoformat()}"

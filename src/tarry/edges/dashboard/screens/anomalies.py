@@ -275,7 +275,8 @@ async def _chart(view: View, anomaly: Anomaly, metric: str | None) -> dict[str, 
         return None
     if not rows:
         return None
-    starts = [since + at * _MINUTE for at in range(int((until - since) / _MINUTE))]
+    known_until = max(*rows, since + _MINUTE) + _MINUTE  # what is later is not 0, but unknown
+    starts = [since + at * _MINUTE for at in range(int((min(until, known_until) - since) / _MINUTE))]
     if metric is None:
         kinds = (("leased", "leased"), ("acked", "done"), ("failed", "dead"))
         series = [(name, tone, [_value(rows.get(at), name) for at in starts]) for name, tone in kinds]

@@ -444,8 +444,8 @@ async def _cell_page(
         Column("at", "At", "time"),
         Column("what", "What"),
         Column("name", "Name", "code", href=lambda item: item.href),
-        Column("number", "Number", "number"),
-        Column("queue", "Queue"),
+        Column("number", "Number", "number", hide_small=True),
+        Column("queue", "Queue", hide_small=True),
     )
     listed = sorted(items, key=lambda item: item.at)[: max(_LISTED * 2, view.limit)]
     return view.page(

@@ -43,6 +43,8 @@ STALE_FOR = timedelta(minutes=5)
 _LONG = timedelta(hours=6)
 _HOUR = timedelta(hours=1)
 _HOURS = 48
+_FEW_HOURS = 11
+"""Before the last one, also of a consumer that is new."""
 _HISTORY_QUEUES = 5
 """Of a consumer of more, the history has the first by name."""
 _ENDED = (EventKind.ACKED, EventKind.NACKED)
@@ -368,7 +370,7 @@ def _groups(failures: Sequence[Event], now: datetime) -> list[dict[str, Any]]:
 
 
 async def _history(view: View, row: ConsumerRow) -> dict[str, Any] | None:
-    """Its last two days by hour, as the pipeline knows them. None: it has computed none."""
+    """At most its last two days by hour, as the pipeline knows them. None: it has computed none."""
     since = floor(view.now, _HOUR) - (_HOURS - 1) * _HOUR
     known = sorted(row.queues & set(await view.queues()))
     pages = [
@@ -387,7 +389,8 @@ async def _history(view: View, row: ConsumerRow) -> dict[str, Any] | None:
             p95[hour.hour] = max(p95.get(hour.hour, 0.0), hour.processing.p95)
     if not acked:
         return None
-    starts = [since + at * _HOUR for at in range(_HOURS)]
+    first = max(since, min(*acked, floor(view.now, _HOUR) - _FEW_HOURS * _HOUR))
+    starts = [first + at * _HOUR for at in range(int((view.now - first) / _HOUR) + 1)]
     return {
         "starts": starts,
         "acked": [acked[at] for at in starts],

@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import msgspec
@@ -147,15 +146,16 @@ async def _page(view: View, queue: str, key: str) -> Page:
     shown = None if body is None else redaction.payload(body.payload, body.content_type)
     is_copied = shown is not None and shown.is_json and not shown.hidden and not shown.cut
     chosen = view.query.get("view", _VIEWS[0])
+    folded = _folded(inspected.events)
     steps = [
         {
             "event": event,
+            "times": times,
             "since": None if before is None else event.at - before.at,
             "facts": _facts(event),
             "error": None if event.error is None else redaction.text(event.error),
         }
-        for before, event in pairwise([None, *inspected.events])
-        if event is not None
+        for before, (event, times) in zip([None, *(event for event, _ in folded)], folded, strict=False)
     ]
     return view.page(
         "messages/message.html",
@@ -275,6 +275,18 @@ def _error(inspected: Inspected) -> str | None:
     if inspected.live is not None:
         return inspected.live.last_error
     return None if inspected.dead is None else inspected.dead.error
+
+
+def _folded(events: Sequence[Event]) -> list[tuple[Event, int]]:
+    """Heartbeats in a row as the last of them, with their number; other events as they are."""
+    folded: list[tuple[Event, int]] = []
+    for event in events:
+        last, times = folded[-1] if folded else (None, 0)
+        if last and event.kind is last.kind is EventKind.TOUCHED and event.consumer == last.consumer:
+            folded[-1] = event, times + 1
+        else:
+            folded.append((event, 1))
+    return folded
 
 
 def _facts(event: Event) -> list[str]:
