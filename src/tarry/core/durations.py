@@ -8,6 +8,7 @@ from typing import overload
 from tarry.core import limits
 from tarry.core.errors import InvalidInput
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LONGEST_TEXT = 64
 """Maximum length of a duration or an instant. A longer text is rejected before it is parsed."""
 _NUMBER = re.compile(r"[0-9]+(?:[.,][0-9]+)?")
@@ -65,6 +66,11 @@ def moment(text: str, name: str) -> datetime | timedelta:
         return datetime.fromisoformat(stripped.upper()).astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise InvalidInput(f"{name} is not a time: {text!r:.80} ({error})", hint=INSTANTS) from None
+
+
+def floored(at: datetime, step: timedelta) -> datetime:
+    """The last multiple of `step` since 1970 that is not after `at`."""
+    return at - (at - _EPOCH) % step
 
 
 @overload

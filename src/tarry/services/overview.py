@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeVar
 
+from tarry.core.durations import floored
 from tarry.core.errors import TarryError
 from tarry.core.messages.model import Counted
 from tarry.core.ports import AsyncStore
@@ -85,7 +86,7 @@ async def queue_rows(
     store: AsyncStore, now: datetime, sees: Callable[[str], bool], *, queue: str | None = None
 ) -> list[QueueRow]:
     """The visible queues by name, with their state, the last half hour and the problems found."""
-    minute = _floor(now, MINUTE)
+    minute = floored(now, MINUTE)
     since, until = minute - SPARK_FOR + MINUTE, minute + MINUTE
     lately = now - JUDGED_FOR
     infos = {info.name: info for info in await store.run(store.queues.infos())}
@@ -195,7 +196,3 @@ def _by_queue(rows: Sequence[OfQueue]) -> defaultdict[str, list[OfQueue]]:
     for row in rows:
         grouped[row.queue].append(row)
     return grouped
-
-
-def _floor(at: datetime, width: timedelta) -> datetime:
-    return at - timedelta(seconds=at.timestamp() % width.total_seconds())

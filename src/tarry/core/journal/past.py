@@ -1,7 +1,7 @@
 """The state of a queue at a past instant, from the events around that instant and the current live messages."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -54,7 +54,8 @@ def past_messages(
             known[event.key] = None if event.kind in BEGINS else _since(event, at)
     for message in live:
         if message.key not in known:
-            known[message.key] = _now(message, at)
+            state = live_state(due_at=message.due_at, lease_until=None, now=at)
+            known[message.key] = _known(message, state, StateSource.NOW)
     messages = [message for message in known.values() if message is not None]
     return sorted(
         messages, key=lambda message: (message.state is State.DEAD, message.due_at or at, message.version or 0)
@@ -78,15 +79,10 @@ def _since(event: Event, at: datetime) -> PastMessage:
 
 def _of(event: Event, state: State, held: datetime | None, source: StateSource) -> PastMessage:
     consumer = event.consumer if state is State.LEASED else None
-    known = _known(event, state, source)
-    return replace(known, consumer=consumer, lease_until=held, last_at=event.at, error=event.error)
+    return _known(event, state, source, consumer=consumer, lease_until=held, last_at=event.at, error=event.error)
 
 
-def _now(message: StoredMessage[Any], at: datetime) -> PastMessage:
-    return _known(message, live_state(due_at=message.due_at, lease_until=None, now=at), StateSource.NOW)
-
-
-def _known(by: Event | StoredMessage[Any], state: State, source: StateSource) -> PastMessage:
+def _known(by: Event | StoredMessage[Any], state: State, source: StateSource, **more: Any) -> PastMessage:
     return PastMessage(
         key=by.key or "",
         state=state,
@@ -95,4 +91,5 @@ def _known(by: Event | StoredMessage[Any], state: State, source: StateSource) ->
         priority=by.priority,
         version=by.version,
         source=source,
+        **more,
     )

@@ -19,10 +19,6 @@ Timed = Iterable[tuple[datetime, Event]]
 """Events with the start times of their slices."""
 
 
-def start_of(event: Event, width: timedelta) -> datetime:
-    return event.at - timedelta(seconds=event.at.timestamp() % width.total_seconds())
-
-
 def slices_of(events: Timed, sum_of: Sequence[str] | None = None) -> list[QueueSlice]:
     totals: dict[tuple[datetime, str], Counter[str]] = {}
     for start, event in events:

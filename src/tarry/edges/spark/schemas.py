@@ -1,4 +1,4 @@
-"""The column definitions of everything that Spark reads and writes."""
+"""Column definitions of the tables that Spark reads and writes."""
 
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.types import DataType, StructField, StructType
@@ -16,7 +16,7 @@ _TYPES: dict[str, DataType] = {
 
 
 def struct(columns: str, **nested: DataType) -> StructType:
-    """A schema from `name type, …`, with the types of `nested` columns by name; needs no running Spark."""
+    """A schema from `name type, …`, with `nested` types by column name; needs no running Spark."""
     pairs = (column.split() for column in columns.split(","))
     return StructType([StructField(name, nested[name] if name in nested else _TYPES[kind]) for name, kind in pairs])
 

@@ -26,7 +26,7 @@ R = TypeVar("R")
 OLDEST_JAVA = 17
 
 _OWN = "spark.tarry.own"
-"""Marks sessions that no one but a job uses."""
+"""Marks sessions that only jobs use."""
 _SQL_DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -35,14 +35,14 @@ _SQL_DEFAULTS = {
     # A percentile keeps the values of its group on the heap, outside of Spark's memory accounting. With more than 16
     # groups (Spark's default is 128) Spark sorts the rows first and processes one group after the other.
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "16",
-    # A DSN may have a password: not in plans, in logs or in the UI. Spark's own pattern is "(?i)url".
+    # A DSN may contain a password: keep it out of plans, logs and the UI. Spark's default pattern is "(?i)url".
     "spark.sql.redaction.options.regex": "(?i)url|dsn",
 }
 _DEFAULTS = {
     **_SQL_DEFAULTS,
     "spark.app.name": "tarry",
     "spark.ui.showConsoleProgress": "false",
-    # It makes three more JVM calls for every column that a transformation names, only to add a line number to errors.
+    # Otherwise every named column takes three more JVM calls, only to add a line number to errors.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 # Only if this module chooses the master: a cluster knows its own size.
@@ -108,10 +108,10 @@ def session(master: str | None = None, config: Mapping[str, str] | None = None) 
 
 
 def own_session(run: Callable[Concatenate[SparkSession, P], R]) -> Callable[Concatenate[SparkSession, P], R]:
-    """A job in a child of the caller's session: it shares executors and cache, and its configuration is its own.
+    """Run a job in a child of the caller's session, with shared executors and cache but its own configuration.
 
-    On Spark Connect it is the caller's session itself: there a frame that was checkpointed in a child is looked up in the
-    first session, which does not have it (seen with PySpark 4.3).
+    On Spark Connect, run it in the caller's session: a frame checkpointed in a child is looked up in the first session, which
+    does not have it (seen with PySpark 4.3).
     """
 
     @functools.wraps(run)
@@ -128,14 +128,14 @@ def own_session(run: Callable[Concatenate[SparkSession, P], R]) -> Callable[Conc
 
 
 def keep_for_jobs(spark: SparkSession) -> SparkSession:
-    """Let jobs use this session itself, for a process that runs nothing else in it."""
+    """Let jobs run in this session instead of a child, in a process that uses it for nothing else."""
     spark.conf.set(_OWN, "true")
     return spark
 
 
 def is_submitted(environ: Mapping[str, str]) -> bool:
-    """Whether the master was chosen before this process started: by spark-submit in client or cluster mode, whose JVM starts
-    Python and names its port, or by the address of a Connect server.
+    """Whether the master was chosen before this process started: by spark-submit, whose JVM starts Python and passes its
+    port, or by the address of a Connect server.
     """
     return not environ.keys().isdisjoint(("PYSPARK_GATEWAY_PORT", "SPARK_ENV_LOADED", "SPARK_REMOTE"))
 
@@ -190,8 +190,8 @@ exec "{home}/bin/java" "$@"
 
 
 def _own(directory: Path) -> None:
-    """Create or verify a directory that only this user can write to. In a shared temporary directory another user could
-    have created it, or a link to another one.
+    """Create or verify a directory that only this user can write to. In a shared temporary directory, another user could
+    have created it or a link in its place.
     """
     with suppress(FileExistsError):
         directory.mkdir(mode=0o700)

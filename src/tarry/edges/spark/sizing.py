@@ -1,5 +1,5 @@
 # pyright: basic
-"""Small inputs run as one partition.
+"""Execution of small inputs as one partition.
 
 Most runs are small: the first thousand events on a laptop, or the last minute of a busy queue. For these, shuffles,
 adaptive planning and code generation cost many times the actual work. A single partition needs no shuffle: grouping,
@@ -55,11 +55,11 @@ class FrameLayout:
     def keeping(self) -> Generator[Keep]:
         """Yield a function that caches a frame that is used more than once, until the context ends.
 
-        As one partition the frame is computed at once and its plan is cut: what is built on it is planned as if it had
-        been read from a table. A frame without rows becomes an empty relation, so that Spark eliminates joins with it.
+        As one partition the frame is computed immediately and its plan is cut: later frames are planned as if it had been
+        read from a table. A frame without rows becomes an empty relation, so Spark eliminates joins with it.
         """
         frames: list[DataFrame] = []
-        # Spark Connect drops a checkpoint on the server as soon as its frame is garbage here.
+        # Spark Connect drops a checkpoint on the server when its frame is garbage-collected here.
         checkpoints: list[DataFrame] = []
 
         def keep(frame: DataFrame) -> DataFrame:
@@ -88,7 +88,7 @@ def on_disk(frame: DataFrame) -> Generator[DataFrame]:
 
 
 def local_frame(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: StructType | str) -> DataFrame:
-    """A frame of rows on the driver, through Arrow: from a plain list Spark would start Python workers to read it."""
+    """A frame of rows on the driver, through Arrow: for a plain list Spark would start Python workers."""
     columns: Any = StructType.fromDDL(schema) if isinstance(schema, str) else schema
     records = [dict(zip(columns.names, row, strict=True)) for row in rows]
     return spark.createDataFrame(pa.Table.from_pylist(records, to_arrow_schema(columns, timezone="UTC")), columns)

@@ -5,10 +5,11 @@ from datetime import datetime, timedelta
 
 from tarry.core.cron.model import DueCount, TickRecord
 from tarry.core.dead_letters.redrive import RedriveOutcome
+from tarry.core.durations import floored
 from tarry.core.journal.events import Event, JournalLevel
 from tarry.core.journal.events import EventKind as K
 from tarry.core.messages.model import Counted
-from tarry.core.rollups.compute import consumers_of, deaths_of, slices_of, start_of, times_of
+from tarry.core.rollups.compute import consumers_of, deaths_of, slices_of, times_of
 from tarry.core.rollups.model import (
     DUE_COUNTED,
     ConsumerSlice,
@@ -101,7 +102,7 @@ class MemoryRollups(MemoryRole):
 
     def _events(self, window: RollupWindow) -> Iterator[tuple[datetime, Event]]:
         for event, _ in self._state.log.events:
-            start = start_of(event, window.width)
+            start = floored(event.at, window.width)
             is_read = window.queue in (None, event.queue) and event.queue in self._state.queues
             if is_read and window.since <= start < window.until:
                 yield start, event

@@ -211,7 +211,7 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("options", "problem"),
         [
-            ({}, "which database? Give option dsn"),
+            ({}, "no database is given: set the option dsn"),
             ({**DSN, "confilct": "keep"}, "the sink has no option 'confilct'"),
             ({**DSN, "conflict": "merge"}, "conflict is one of replace, keep, earliest, debounce, not 'merge'"),
             ({**DSN, "conflict": "debounce"}, "only debounce has max_wait, and needs it"),

@@ -51,9 +51,9 @@ def report(
     if not back:
         raise Usage(f"--last must be positive, got {last}")
     with cli.open(queue) as app:
+        from tarry.core.durations import floored
         from tarry.edges.spark.report.gather import gathered
         from tarry.edges.spark.report.terminal import print_report
-        from tarry.edges.spark.report.values import floored
 
         now = now_of(app)
         results = gathered(app, queue=queue, since=floored(now - back, timedelta(minutes=1)), until=now)

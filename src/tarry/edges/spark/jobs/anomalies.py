@@ -1,10 +1,10 @@
 # pyright: basic
-"""Anomalies job: run the detectors of a registry over what is new and publish what they find to the lake and PostgreSQL.
+"""Anomalies job: run the detectors of a registry over new data and publish their findings to the lake and PostgreSQL.
 
-Events are judged once, with the history that the rounds have added to them. Minutes are judged from the hour of the first
-new event or of the last run on, whichever is earlier: a queue that falls silent changes nothing, and its silence must be
-detected. What is usual on a date is computed once, from tallies of the four weeks before: small histograms per date, which
-are made when a date is over. An anomaly that is found again keeps its identity.
+Events are judged once, with the history added by the rounds. Minutes are judged from the hour of the first new event or of
+the last run, whichever is earlier: a queue that falls silent causes no events, and its silence must be detected. The usual
+values of a date are computed once, from tallies of the four weeks before: small histograms per date, computed after the date
+has passed. An anomaly that is found again keeps its identity.
 """
 
 import json
@@ -23,6 +23,7 @@ from tarry.core.analytics.calendar import Calendar
 from tarry.core.analytics.manifest import Run
 from tarry.core.analytics.metrics import Table
 from tarry.core.analytics.rounds import Round
+from tarry.core.durations import floored
 from tarry.core.errors import InvalidInput
 from tarry.edges.spark.jobs.archive import JOB as ARCHIVE
 from tarry.edges.spark.lake import rounds
@@ -43,25 +44,26 @@ from tarry.edges.spark.transforms.query import dated, query, sql
 
 JOB = "anomalies"
 EVENTS_BACK = timedelta(minutes=1)
-"""Events of the last run that are judged again: a burst may go on."""
+"""Events of the last run that are judged again: a burst may continue."""
 MINUTES_BACK = timedelta(hours=5)
-"""Minutes before the judged ones: three hours for sums and levels, and two for the start of incidents. Longer ones keep their
-published start.
+"""Additional minutes before the judged ones: three hours for sums and levels, and two for the start of incidents. Longer
+incidents keep their published start.
 """
+_HOUR = timedelta(hours=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _VALUES = 100
-"""Different values in the sketches of a minute or an hour, roughly."""
+"""Approximate number of different values in the sketches of a minute or an hour."""
 _TALLIES, _PROFILES, _BANDS, _ANOMALIES = "baselines", "profiles", "bands", "anomalies"
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnomaliesArgs:
     lake: str | None = None
-    """A directory, or a URI that Spark can read and write. None: beside the embedded data."""
+    """A directory, or a URI that Spark can read and write. None: next to the embedded data."""
     registry: Registry = BUILT_IN
     until: datetime | None = None
-    """Treat this instant as now: minutes before it are complete. A message counts as idle up to the start of the last archive
-    run at most, since later events are not known.
+    """Treat this instant as now: minutes before it are complete. Messages count as idle at most up to the start of the last
+    archive run, since later events are unknown.
     """
 
     def __post_init__(self) -> None:
@@ -73,12 +75,12 @@ class AnomaliesArgs:
 class AnomaliesSummary:
     lake: str
     days: tuple[date, ...]
-    """The dates that were judged."""
+    """The judged dates."""
     anomalies: int
     by_detector: Mapping[str, int]
     by_severity: Mapping[str, int]
     raised: int
-    """Not known before this run."""
+    """Anomalies that this run has found first."""
     changed: int
     muted: int
     withdrawn: int
@@ -126,7 +128,7 @@ def run(spark: SparkSession, app: App, args: AnomaliesArgs) -> AnomaliesSummary:
 
 
 class _Judgement:
-    """The frames of one run, and what it leaves to the next."""
+    """The frames of one run, and the state for the next run."""
 
     def __init__(
         self,
@@ -154,7 +156,7 @@ class _Judgement:
         newest = max((file.high["at"] for file in files), default=seen_until)
         first = min((file.low["at"] for file in self._files if file.high["round"] > self._judged), default=until)
         begun = [datetime.fromisoformat(past["until"])] if past.get("until") else []
-        self._minutes_since = _hour(min(first, until, *begun))
+        self._minutes_since = floored(min(first, until, *begun).astimezone(UTC), _HOUR)
         last_day = (until - timedelta(microseconds=1)).date()
         self.days = _dates(self._minutes_since.date(), last_day)
         archived = [day.day for day in app.pipeline.manifest.days(lake.root)]
@@ -192,7 +194,7 @@ class _Judgement:
             *anomalies.continuable(detectors=names[True], since=self._minutes_since, frames_from=self._begin),
             *anomalies.continuable(detectors=names[False], since=since, frames_from=self._tail_from or since),
         ]
-        raised = anomalies.raised(detectors=names[False], since=_hour(since))
+        raised = anomalies.raised(detectors=names[False], since=floored(since, _HOUR))
         return DetectorContext(
             events=events.drop("round", "date"),
             idle=kept(layout.read(self._idle)),
@@ -211,8 +213,9 @@ class _Judgement:
         )
 
     def find_idle(self) -> None:
-        """Leases of open versions that may be idle. By itself, since all open versions are read for these few: with them the
-        other frames would be too large for one partition. Only of their keys the latest state is searched.
+        """Find leases of open versions that may be idle. A separate step, because it reads all open versions for these few:
+        with them the other frames would be too large for one partition. Only the keys of candidates are resolved to their
+        latest state.
         """
         files = self._table("open").files()
         with sized_for(self._spark, sum(file.rows for file in files)) as layout:
@@ -223,8 +226,8 @@ class _Judgement:
             self._idle = facts.idle(facts.still_open(latest)).localCheckpoint()
 
     def prepare(self, calendar: Calendar) -> None:
-        """Compute what is usual on the judged dates, as far as it is not known: first the tallies of the dates before. All of
-        it is computed again if the calendar has changed.
+        """Compute the missing usual values of the judged dates, after the tallies of the preceding dates. If the calendar has
+        changed, compute all of them again.
         """
         judged = self._judged_dates
         window = _dates(judged[0] - timedelta(days=profiles.DAYS), judged[-1] - timedelta(days=1))
@@ -276,7 +279,7 @@ class _Judgement:
         return tallies.selectExpr(f"{self._head.number}L as round", "*")
 
     def store(self, layout: FrameLayout, findings: DataFrame, by_minute: Sequence[str], since: datetime) -> None:
-        """Keep the findings in the lake too, by the date of their start; what is no longer found is removed."""
+        """Store the findings in the lake by their start date, and remove those that are no longer found."""
         rows = findings.selectExpr(*FINDINGS.names, f"{dated('window_from')} as date")
         dates = {row.date for row in rows.select("date").distinct().collect()} | set(self.days)
         table = self._table(_ANOMALIES)
@@ -314,7 +317,7 @@ def _empty_trace(spark: SparkSession) -> DataFrame:
 
 
 def _rounds(files: Sequence[TableFile]) -> dict[date, int]:
-    """By date: the last round that changed it."""
+    """The last round that changed each date."""
     newest: dict[date, int] = {}
     for file in files:
         if file.date is not None:
@@ -323,12 +326,8 @@ def _rounds(files: Sequence[TableFile]) -> dict[date, int]:
 
 
 def _dates(first: date, last: date) -> tuple[date, ...]:
-    """Both included."""
+    """All dates, both ends inclusive."""
     return tuple(first + timedelta(days=n) for n in range((last - first).days + 1))
-
-
-def _hour(at: datetime) -> datetime:
-    return at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
 
 
 def _by_detector(spark: SparkSession, known: Sequence[ContinuableAnomaly]) -> dict[str, DataFrame]:

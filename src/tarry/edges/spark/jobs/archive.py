@@ -1,8 +1,8 @@
-"""Archive job: copy journal events that the lake does not have yet, exactly once.
+"""Archive job: copy new journal events to the lake, exactly once.
 
 Each batch is planned in the manifest before a file is written, written into its own directory, read back and compared
 with the journal, and only then visible to readers. After a crash at any point, the next run plans the same window again
-under another number; files of the dead batch are not part of the lake.
+under another number; files of the abandoned batch are not part of the lake.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ JOB = "archive"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveArgs:
     lake: str | None = None
-    """A directory, or a URI that Spark can write to. None: beside the embedded data."""
+    """A directory, or a URI that Spark can write to. None: next to the embedded data."""
     batch_rows: int = 1_000_000
     """Maximum number of events per batch. It bounds the work repeated after a crash, and the size of the read-back."""
 
@@ -101,7 +101,7 @@ def run(spark: SparkSession, app: App, args: ArchiveArgs) -> ArchiveSummary:
 
 
 def clear(spark: SparkSession, app: App, lake: Lake, grace: timedelta = GRACE) -> int:
-    """Delete the files of batches that are no longer part of the lake, for so long."""
+    """Delete the files of batches that have not been part of the lake for `grace`."""
     left = app.pipeline.manifest.uncleared(lake.root, grace)
     if left:
         delta.publish(lake, app.pipeline.manifest.batches(lake.root))
@@ -112,7 +112,7 @@ def clear(spark: SparkSession, app: App, lake: Lake, grace: timedelta = GRACE) -
 
 
 def _next(app: App, edge: SnapshotBound, target: SnapshotBound, batch_rows: int) -> Window | None:
-    """The window of the next batch: first the rest of a window that was cut, then up to the target."""
+    """The window of the next batch: the rest of a cut window first, then up to the target."""
     if not edge.is_complete:
         return app.pipeline.windows.cut(Window(edge, edge.closed), batch_rows)
     window = Window(edge, target)

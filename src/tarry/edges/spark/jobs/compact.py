@@ -1,4 +1,4 @@
-"""Compact job: merge many small batches of a day into one with few files. Readers see the old files or the new."""
+"""Compact job: merge small batches of a day into one with few files. Readers see either the old files or the new ones."""
 
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
@@ -23,20 +23,18 @@ FIRST_TIER = 512
 TIER = 8
 """A tier has batches of up to this many times the rows of the tier below."""
 RECENT = timedelta(days=2)
-"""Days before are as they will stay: the manifest of a routine run has no more of them than the lake has today."""
+"""Gradual runs ignore older days, which do not change any more: otherwise they would read the whole manifest."""
 MANY = 60
-"""Batches of one tier that are merged even if they do not fill it."""
+"""Number of batches of one tier that are merged even if they do not fill it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactArgs:
     lake: str | None = None
     gradual: bool = False
-    """Merge neighbours of similar size only, as `tarry pipeline run` does: each row is rewritten a few times, however many
-    rounds there are.
-    """
+    """Merge only neighbours of similar size, as `tarry pipeline run` does: each row is rewritten a few times at most."""
     target_mb: int = 128
-    """Batches whose files have this size on average are left alone."""
+    """Batches whose files have at least this average size are not merged."""
     at_least: int = TIER
     """Minimum number of neighbours that makes a rewrite worthwhile."""
 
@@ -54,7 +52,7 @@ class CompactSummary:
     files_after: int = 0
     rows: int = 0
     swept: int = 0
-    """Deleted directories and files that were no longer part of the lake."""
+    """Deleted directories and files that were not part of the lake."""
 
     def line(self) -> str:
         if self.batches_before == self.batches_after:
@@ -94,7 +92,7 @@ def run(spark: SparkSession, app: App, args: CompactArgs) -> CompactSummary:
 
 
 def groups(batches: Sequence[Batch], args: CompactArgs) -> list[list[Batch]]:
-    """Neighbours in the chain to merge: of one day and one cluster, and smaller than the target."""
+    """Groups of neighbouring batches to merge: of one day and one cluster, and smaller than the target."""
     chosen: list[list[Batch]] = []
     taken: set[int] = set()
     for limit in _tiers(batches) if args.gradual else (inf,):
@@ -120,7 +118,7 @@ def _tiers(batches: Sequence[Batch]) -> Iterator[int]:
 def _neighbours_share(
     batch: Batch, *, limit: float, args: CompactArgs, taken: Set[int]
 ) -> tuple[bool, str, date | None]:
-    """What neighbours must share to be merged in a tier."""
+    """The properties that neighbours must share to be merged in a tier."""
     parts = {(file.day, file.queue_id) for file in batch.files}
     size = sum(file.bytes for file in batch.files)
     is_small = batch.digest.rows < limit and size < args.target_mb * 2**20 * max(1, len(parts))

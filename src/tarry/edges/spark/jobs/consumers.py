@@ -1,7 +1,5 @@
 # pyright: basic
-"""Consumers job: statistics per consumer and hour. Rounds keep them in the lake; the job publishes the changed ones in
-PostgreSQL.
-"""
+"""Consumers job: statistics per consumer and hour. Rounds store them in the lake; the job publishes changes in PostgreSQL."""
 
 from dataclasses import asdict, dataclass
 from datetime import date
@@ -23,7 +21,7 @@ _SERVED = [name for name in HOURS.names if name not in ("last_id", "processing",
 class ConsumersArgs:
     lake: str | None = None
     days: tuple[date, date] | None = None
-    """Publish the results of these again, from the first to the last; else only what has changed."""
+    """Also publish the unchanged results of these days, first to last."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,5 +1,5 @@
 # pyright: basic
-"""Facts job: versions that have ended, by the day on which they ended. Only in the lake: PostgreSQL has the journal."""
+"""Facts job: finished versions by the day of their end. Only in the lake: PostgreSQL has the journal."""
 
 from dataclasses import asdict, dataclass
 from datetime import date
@@ -52,8 +52,8 @@ def run(spark: SparkSession, app: App, args: FactsArgs) -> FactsSummary:
 
 
 def read_facts(spark: SparkSession, lake: str | None = None, app: App | None = None) -> DataFrame:
-    """All facts of a lake, including those of live versions and dead letters: for notebooks, reports and detectors. With the
-    app, `queue` is the current name of each queue; without it, the name that it had then. `queue_id` never changes.
+    """All facts of a lake, including live versions and dead letters, for notebooks, reports and detectors. With `app`,
+    `queue` is the current name of each queue; without it, the name at that time. `queue_id` never changes.
     """
     archive = Lake.at(lake)
     still_open, ended = read_open(spark, archive), LakeTable(archive, "facts").read(spark)

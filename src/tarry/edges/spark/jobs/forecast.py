@@ -1,8 +1,8 @@
 # pyright: basic
-"""Forecast job: messages that come due in the next days, minute by minute, against the recent throughput.
+"""Forecast job: the load of the next days per minute, compared with the recent throughput.
 
 The load is one query over the live table; the capacity comes from the metrics. The next tick of a schedule is already a
-message; later ticks are computed from the schedules, by the code that will plan them.
+message; later ticks are computed from the schedules with the planner's code.
 """
 
 import json
@@ -33,7 +33,7 @@ JOB = "forecast"
 TABLE = "forecast"
 MINUTE = timedelta(minutes=1)
 SEEN_FOR = timedelta(hours=1)
-"""How far back to look for workers: they come and go."""
+"""How far back workers are counted, since their number changes."""
 _LONGEST = timedelta(days=60)
 _SERVED = ("queue_id", "queue", "minute", "planned", "retries", "backlog", "lag_s", "saturated")
 
@@ -43,7 +43,7 @@ class ForecastArgs:
     lake: str | None = None
     ahead_for: timedelta = timedelta(days=7)
     capacity_for: timedelta = timedelta(hours=24)
-    """How far back to look for the throughput of a queue."""
+    """How far back the throughput of a queue is measured."""
 
     def __post_init__(self) -> None:
         if not MINUTE <= self.ahead_for <= _LONGEST:
@@ -57,7 +57,7 @@ class ForecastSummary:
     queues: int
     planned: int
     saturated: int
-    """Queues that fall behind, or are paused while messages wait."""
+    """Queues that will fall behind, or are paused while messages wait."""
     sentences: tuple[str, ...]
     """One sentence per such queue, earliest saturation first."""
 
@@ -128,7 +128,7 @@ def _schedules(
 
 
 def _capacity(spark: SparkSession, lake: Lake, now: datetime, over: timedelta) -> DataFrame:
-    """Capacity per queue from the metrics of the lake and from the workers of the last hour; empty if there are none."""
+    """Capacity per queue from the lake's metrics and the workers of the last hour; empty if there are none."""
     since, this_minute = now - over, now.replace(second=0, microsecond=0)
     table = LakeTable(lake, metrics.TABLE)
     minutes = table.read(spark, [file for file in table.files() if file.high["minute"] >= since])

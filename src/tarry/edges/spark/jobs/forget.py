@@ -1,9 +1,9 @@
 """Forget job: erase the history of one key from the journal, from every lake and from all their tables.
 
-The key may be neither live nor dead. Everything is archived and counted first, so that metrics and rollups, which have no
-keys, stay exact. Then, in this order: its events leave the journal, and count as pruned; the batches that have events of it
-are rewritten without them, as compactions; tables with rows about it are rewritten; files of earlier versions are deleted.
-Each step is atomic and finds nothing to do if it was done: after a crash the same command completes it.
+The key must be neither live nor dead. Everything is archived and counted first, so metrics and rollups, which contain no
+keys, stay exact. Then, in this order: its events leave the journal and count as pruned; batches with its events are rewritten
+without them, as compactions; tables with its rows are rewritten; files of earlier versions are deleted. Each step is atomic
+and idempotent: after a crash the same command completes the rest.
 """
 
 # pyright: basic
@@ -29,7 +29,7 @@ from tarry.edges.spark.session import own_session
 
 JOB = "forget"
 TABLES = ("facts", "trace", "open", "anomalies", "verified")
-"""The tables beside the archive that have keys."""
+"""The derived tables that contain keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,16 +46,16 @@ class ForgetArgs:
 class ForgetSummary:
     queue: str
     key_hash: str
-    """The first 16 digits of its SHA-256: the record of an erasure must not have the key itself."""
+    """The first 16 digits of its SHA-256: the record of an erasure must not contain the key."""
     journal: int
-    """Events that were in the journal."""
+    """Erased journal events."""
     published: int
-    """Anomalies that were in PostgreSQL."""
+    """Erased anomalies in PostgreSQL."""
     lakes: tuple[str, ...]
     archived: int
-    """Events that were in lakes."""
+    """Erased events in lakes."""
     rows: dict[str, int]
-    """Rows that were in derived tables of lakes, by table."""
+    """Erased rows of derived tables, by table."""
 
     def line(self) -> str:
         tables = "".join(f", {n:,} of {name}" for name, n in self.rows.items())
@@ -80,7 +80,7 @@ def run(spark: SparkSession, app: App, args: ForgetArgs) -> ForgetSummary:
     manifest = app.pipeline.manifest
     with manifest.run(JOB) as noted, manifest.excluding(*locks, anomalies.JOB):
         if any(app.pipeline.rounds.planned(lake.root) for lake in lakes):
-            raise InvalidState("a round was begun meanwhile and not completed", hint="run it again")
+            raise InvalidState("another process has started a round and not completed it", hint="run it again")
         erased = app.pipeline.retention.forget(queue_id, args.key)
         if erased.live or erased.dead:
             verb = "drop" if erased.live else "dlq discard"
@@ -90,9 +90,7 @@ def run(spark: SparkSession, app: App, args: ForgetArgs) -> ForgetSummary:
                 hint=f"first: tarry {verb} {args.queue} KEY",
             )
         if erased.left_over:
-            raise InvalidState(
-                f"{erased.left_over:,} events of the key came meanwhile and are not archived", hint="run it again"
-            )
+            raise InvalidState(f"{erased.left_over:,} new events of the key are not archived yet", hint="run it again")
         rows: Counter[str] = Counter(dict.fromkeys(TABLES, 0))
         archived = 0
         for lake in lakes:
@@ -121,7 +119,7 @@ def _about(queue_id: int, key: str) -> str:
 
 
 def _archive(spark: SparkSession, app: App, lake: Lake, queue_id: int, key: str, run: int) -> int:
-    """Rewrite the batches that have events of the key; the number of these events."""
+    """Rewrite the batches with events of the key; returns the number of erased events."""
     manifest, retention = app.pipeline.manifest, app.pipeline.retention
     manifest.abandon_compactions(lake.root)
     batches, about = manifest.batches(lake.root), _about(queue_id, key)

@@ -1,5 +1,5 @@
 # pyright: basic
-"""Metrics job: per queue and minute. Rounds keep them in the lake; the job publishes the changed ones in PostgreSQL."""
+"""Metrics job: metrics per queue and minute. Rounds store them in the lake; the job publishes changes in PostgreSQL."""
 
 from dataclasses import asdict, dataclass
 from datetime import date
@@ -22,7 +22,7 @@ _SERVED = ("queue_id", "queue", "minute", *COUNTED, "bytes_offered", "depth", "d
 class MetricsArgs:
     lake: str | None = None
     days: tuple[date, date] | None = None
-    """Publish the results of these again, from the first to the last; else only what has changed."""
+    """Also publish the unchanged results of these days, first to last."""
 
 
 @dataclass(slots=True, kw_only=True)

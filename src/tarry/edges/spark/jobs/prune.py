@@ -1,4 +1,4 @@
-"""Prune job: drop journal days that are in the lake and, if requested, lake files that exceed their retention.
+"""Prune job: drop journal days that are in the lake and, if requested, lake files past their retention.
 
 Only whole days are dropped, never today, and only if every lake has each row of the day: the manifest's row count and
 digest of the day are compared with a new count of the journal and a new read of the lake's files before anything is
@@ -31,7 +31,7 @@ _PAUSE_S = 0.5
 class PruneArgs:
     lake: str | None = None
     retention: bool = False
-    """Also remove files from the lake that are older than the `retention_for` of their queue."""
+    """Also remove lake files that are older than their queue's `retention_for`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +130,7 @@ def _why_not(
 
 
 def _dropped(app: App, heads: Sequence[LakeHead], day: date, *, is_partition: bool) -> int | None:
-    """Number of dropped events. None: another transaction writes to this day, or locks the journal too long."""
+    """Number of dropped events. None: another transaction is writing to this day, or has locked the journal for too long."""
     rows = app.pipeline.windows.day_digest(heads[0].edge, day)[0].rows
     if not is_partition:
         return app.pipeline.retention.drop_overflow(day, [head.edge for head in heads])
@@ -145,7 +145,7 @@ def _dropped(app: App, heads: Sequence[LakeHead], day: date, *, is_partition: bo
 
 
 def _retired(spark: SparkSession, app: App, lake: Lake) -> list[LakeFile]:
-    """Files of days that exceed the retention of their queue and that the journal has already dropped."""
+    """Remove files past the retention of their queue, of days that the journal has already dropped."""
     first_days = app.pipeline.retention.first_days()
     pruned = {day.day for day in app.pipeline.manifest.days(lake.root) if day.pruned == day.archived}
     taken: Mapping[Batch, list[LakeFile]] = defaultdict(list)
@@ -159,16 +159,15 @@ def _retired(spark: SparkSession, app: App, lake: Lake) -> list[LakeFile]:
     if taken:
         app.pipeline.retention.retire(lake.root, taken, horizons)
         delta.publish(lake, app.pipeline.manifest.batches(lake.root))
-    # Delete every file that the manifest no longer names, including those left by a run that was killed before this
-    # line.
+    # Delete every file that the manifest no longer names, including those of runs that were killed before this line.
     lake.sweep_files(spark, app.pipeline.manifest.batches(lake.root))
     return [file for files in taken.values() for file in files]
 
 
 def _old_facts(spark: SparkSession, app: App, lake: Lake) -> int:
-    """Remove the facts of versions that ended before the retention of their queue. Counts and percentiles stay."""
+    """Remove facts past the retention of their queue. Counts and percentiles stay."""
     if log_uri(lake) is None:
-        return 0  # where no table can be, there are no facts
+        return 0  # the lake cannot have tables, so it has no facts
     table, first_days = LakeTable(lake, "facts"), app.pipeline.retention.first_days()
     newest = max(first_days.values(), default=date.min)
     if not any(file.date is not None and file.date < newest for file in table.files()):

@@ -1,8 +1,8 @@
 # pyright: basic
 """Replay job: offer archived messages again, under new keys, through the sink.
 
-`dry_run` only counts. The write id is derived from the arguments, so repeating a replay, also after a crash, offers the
-messages once; set `write_id` to replay again on purpose.
+`dry_run` only counts. The write id is derived from the arguments, so a repeated replay, for example after a crash, offers the
+messages only once; set `write_id` to replay again on purpose.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ class ReplaySummary:
     without_payload: int
     dry_run: bool = False
     repeated: bool = False
-    """The write was committed before; this run changed nothing."""
+    """The write was already committed; this run changed nothing."""
     rows: int = 0
     created: int = 0
     updated: int = 0
@@ -61,7 +61,7 @@ class ReplaySummary:
 
 
 def write_id_of(args: ReplayArgs) -> str:
-    """Equal arguments give equal ids."""
+    """The write id; equal arguments give equal ids."""
     if args.write_id is not None:
         return args.write_id
     arguments = {**dataclasses.asdict(args), "dry_run": None, "lake": Lake.at(args.lake).root}
@@ -99,7 +99,7 @@ def run(spark: SparkSession, app: App, args: ReplayArgs) -> ReplaySummary:
 
 
 def _messages(spark: SparkSession, app: App, lake: Lake, args: ReplayArgs) -> DataFrame:
-    # Not limited to `since`: a message that died yesterday may have been offered, with its payload, long before.
+    # Not limited to `since`: a message that died yesterday may have been offered, with its payload, much earlier.
     events = read_events(
         spark,
         app,
@@ -112,7 +112,7 @@ def _messages(spark: SparkSession, app: App, lake: Lake, args: ReplayArgs) -> Da
 
 
 def _counted(messages: DataFrame) -> tuple[int, int, int]:
-    """Number of matches, of matches with a payload, and of payloads that should be JSON but are not."""
+    """Number of matches, of matches with a payload, and of invalid JSON payloads."""
     not_json = "content_type is null and try_parse_json(try_validate_utf8(string(payload))) is null"
     (row,) = messages.selectExpr(
         "count(*) as matched",

@@ -1,7 +1,7 @@
 # pyright: basic
-"""Simulate job: what would have happened to recorded messages with other workers, retries or load.
+"""Simulate job: replay recorded messages in a model with other workers, retries or load.
 
-The model first has to reproduce what did happen. Each queue and each run of the model is a task of Spark.
+The model first has to reproduce the recording. Each queue and each run of the model is one Spark task.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ from tarry.edges.spark.transforms.query import query, sql
 
 JOB = "simulate"
 MOST = 2_000_000
-"""Messages of a queue: one task has them in memory, about 300 bytes each."""
+"""Maximum number of messages per queue: one task holds them in memory, about 300 bytes each."""
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00Z")
 
 
@@ -35,19 +35,19 @@ class SimulateArgs:
     queues: tuple[str, ...]
     lake: str | None = None
     until: datetime | None = None
-    """The end of the record; None: now."""
+    """End of the recording; None: now."""
     back_for: timedelta = timedelta(hours=24)
     workers: int | None = None
-    """None: as many as were seen to work at the same time."""
+    """None: the number that worked at the same time in the recording."""
     workers_factor: float = 1.0
     retry: Retry | None = None
-    """None: that of the queue."""
+    """None: the queue's policy."""
     max_attempts: int | None = None
     rate: float = 1.0
     seeds: int = 1
-    """Runs of the model, each with another seed."""
+    """Number of runs of the model, each with another seed."""
     tolerance: float = 0.25
-    """A larger difference to the recording makes the result one that is not to be trusted."""
+    """Maximum deviation from the recording for a trustworthy result."""
 
     def __post_init__(self) -> None:
         if not self.queues:
@@ -63,12 +63,12 @@ class SimulatedQueue:
     since: datetime
     until: datetime
     workers: int
-    """Leases that were held at the same time, while messages waited; see calibrated.sql."""
+    """Leases held at the same time while messages waited; see calibrated.sql."""
     service_s: float
     recorded: Course
     reproduced: Course
     error: float
-    """The largest difference between the two, as a share."""
+    """Largest relative deviation between the two."""
     error_of: str
     is_reproduced: bool
     scenario: Scenario
@@ -118,7 +118,7 @@ def run(spark: SparkSession, app: App, args: SimulateArgs) -> SimulateSummary:
             settings[queue_id] = _scenarios(app, queue, known[queue_id].workers, args)
         tasks = [(queue_id, n) for queue_id in ids for n in range(args.seeds + 1)]
         plan = ", ".join(f"({queue_id}, {n})" for queue_id, n in tasks)
-        arrivals = query(sql("arrivals"), {"since_us": _us(since)}, facts=stored)
+        arrivals = query(sql("arrivals"), {"since_us": (since - _EPOCH) // timedelta(microseconds=1)}, facts=stored)
         planned = arrivals.join(spark.sql(f"select * from values {plan} as plan(queue_id, task)"), "queue_id")  # noqa: S608
         results = (
             planned.repartition(len(tasks), "queue_id", "task")
@@ -132,19 +132,37 @@ def run(spark: SparkSession, app: App, args: SimulateArgs) -> SimulateSummary:
             f"no message of queue {unended[0]} between {since:%Y-%m-%d %H:%M} and {until:%Y-%m-%d %H:%M} UTC has ended",
             hint="choose another time: --last 7d",
         )
-    return SimulateSummary(
-        queues=tuple(
-            _result(queue, since, until, known[queue_id], settings[queue_id][1][0], by_task, queue_id, args)
-            for queue_id, queue in ids.items()
+
+    def decoded(queue_id: int, task: int, name: str) -> Course:
+        return msgspec.json.decode(by_task[queue_id, task][name], type=Course)
+
+    def result(queue_id: int, queue: str) -> SimulatedQueue:
+        recorded, reproduced = decoded(queue_id, 0, "recorded"), decoded(queue_id, 0, "simulated")
+        workers, service_s = known[queue_id].workers, known[queue_id].service_s
+        error, error_of = difference(recorded, reproduced, service_s)
+        return SimulatedQueue(
+            queue=queue,
+            since=since,
+            until=until,
+            workers=workers,
+            service_s=service_s,
+            recorded=recorded,
+            reproduced=reproduced,
+            error=error,
+            error_of=error_of,
+            is_reproduced=error <= args.tolerance,
+            scenario=settings[queue_id][1][0],
+            simulated=tuple(decoded(queue_id, task, "simulated") for task in range(1, args.seeds + 1)),
         )
-    )
+
+    return SimulateSummary(queues=tuple(result(*item) for item in ids.items()))
 
 
 def _scenarios(app: App, queue: str, seen: int, args: SimulateArgs) -> tuple[Scenario, list[Scenario]]:
     """The scenario of the recording, and one per seed with the changes."""
     try:
         stored = app.queues.get(queue).settings
-    except UnknownQueue:  # it was deleted
+    except UnknownQueue:  # deleted
         stored = QueueSettings()
     recorded = Scenario(
         workers=seen,
@@ -164,7 +182,7 @@ def _scenarios(app: App, queue: str, seen: int, args: SimulateArgs) -> tuple[Sce
 
 
 def _modelled(settings: Mapping[int, tuple[Scenario, list[Scenario]]]) -> Callable[..., pa.Table]:
-    """The function of a task: the model of one queue with one scenario. Task 0 is the recording."""
+    """The function that models one queue with one scenario in a task. Task 0 is the recording."""
 
     def model(key: tuple[pa.Scalar, ...], table: pa.Table) -> pa.Table:
         queue_id, task = (part.as_py() for part in key)
@@ -183,38 +201,3 @@ def _modelled(settings: Mapping[int, tuple[Scenario, list[Scenario]]]) -> Callab
                          "recorded": [texts[0]], "simulated": [texts[1]]})  # fmt: skip
 
     return model
-
-
-def _result(
-    queue: str,
-    since: datetime,
-    until: datetime,
-    known,
-    scenario: Scenario,
-    by_task: Mapping[tuple[int, int], object],
-    queue_id: int,
-    args: SimulateArgs,
-) -> SimulatedQueue:
-    def decoded(task: int, name: str) -> Course:
-        return msgspec.json.decode(getattr(by_task[queue_id, task], name), type=Course)
-
-    recorded, reproduced = decoded(0, "recorded"), decoded(0, "simulated")
-    error, error_of = difference(recorded, reproduced, known.service_s)
-    return SimulatedQueue(
-        queue=queue,
-        since=since,
-        until=until,
-        workers=known.workers,
-        service_s=known.service_s,
-        recorded=recorded,
-        reproduced=reproduced,
-        error=error,
-        error_of=error_of,
-        is_reproduced=error <= args.tolerance,
-        scenario=scenario,
-        simulated=tuple(decoded(task, "simulated") for task in range(1, args.seeds + 1)),
-    )
-
-
-def _us(at: datetime) -> int:
-    return (at - _EPOCH) // timedelta(microseconds=1)

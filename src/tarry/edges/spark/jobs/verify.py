@@ -1,15 +1,15 @@
-"""Verify job: re-derive the live tables from archive and journal and compare them as sets. It changes neither.
+"""Verify job: derive the live tables from archive and journal again and compare them as sets. It changes neither.
 
-Four independent checks. The files match the manifest. Events that are archived and not pruned are unchanged in the
-journal. The events are a possible sequence, each once. They fold to exactly the live messages and dead letters that
-exist.
+It makes four independent checks. The files match the manifest. Events that are archived and not pruned are unchanged in the
+journal. The events form a possible sequence without duplicates. They fold to exactly the existing live messages and dead
+letters.
 
-Spark's tasks read the live tables in ranges of keys, each in a snapshot of its own, and a range is compared with the events
-that are visible in it: no statement is long, and no table passes through the driver.
+Spark tasks read the live tables in key ranges, each in its own snapshot, and a range is compared with the events visible in
+that snapshot: no statement is long, and no table passes through the driver.
 
-Days before today are checkpoints: their digests are computed once, and their events are folded once, into the table
-`verified` of what later events build on. Later runs look whether their files exist with their size, and fold today's events,
-unless everything is computed again.
+Days before today are checkpoints: their digests are computed once, and their events are folded once into the table
+`verified`, which later events build on. Later runs only check that the files exist with the right size, and fold today's
+events, unless `full` is set.
 """
 
 # pyright: basic
@@ -66,13 +66,13 @@ _VISIBLE = "(xid < xmin or xid < xmax and not array_contains(running, xid))"
 class VerifyArgs:
     lake: str | None = None
     full: bool = False
-    """Also read the days that an earlier run has verified."""
+    """Also read days that an earlier run has verified."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyProblem:
     what: str
-    """A sentence that begins with the number of cases."""
+    """A description that ends with the number of cases."""
     samples: tuple[str, ...] = ()
 
 
@@ -86,9 +86,9 @@ class VerifySummary:
     batches: int
     files: int
     skipped: tuple[str, ...]
-    """Queues without a journal, now or for some time: their state cannot be derived."""
+    """Queues whose journal is or was off: their state cannot be derived."""
     beyond_retention: int
-    """Messages whose whole history is older than the lake's retention of their queue."""
+    """Messages whose entire history is past the lake's retention of their queue."""
     problems: tuple[VerifyProblem, ...]
 
     def line(self) -> str:
@@ -106,10 +106,10 @@ class VerifySummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """Until where `verified` has folded the events of a lake."""
+    """The position up to which `verified` has folded the events of a lake."""
 
     number: int
-    """Of the commit of the table."""
+    """Commit number of the table."""
     position: int
     snapshot: str
     events: int
@@ -189,14 +189,14 @@ def _last_summary(app: App, lake: Lake) -> Mapping[str, Any]:
 
 
 def _checkpoint(lake: Lake, last: Mapping[str, Any]) -> Checkpoint | None:
-    """That of the last run, if it found no problem, and its table is as it left it."""
+    """The last run's checkpoint, if that run found no problem and its table is unchanged."""
     checkpoint = Checkpoint(**last["checkpoint"]) if last.get("checkpoint") else None
     return checkpoint if checkpoint and LakeTable(lake, TABLE).committed() == checkpoint.number else None
 
 
 def _settled(batches: Sequence[Batch], today: date) -> Batch | None:
-    """The last batch before those with events of today, if it can be a checkpoint. Within a window that was cut, the events
-    of one key can be out of order.
+    """The last batch before today's events that can be a checkpoint. Within a cut window, the events of one key can be out of
+    order.
     """
     midnight = datetime.combine(today, datetime.min.time(), UTC)
     before = takewhile(lambda batch: batch.max_at is None or batch.max_at < midnight, batches)
@@ -208,7 +208,7 @@ def _state(day: ArchivedDay) -> str:
 
 
 def _of_size(spark: SparkSession, lake: Lake, files: Sequence[LakeFile]) -> dict[str, Digest]:
-    """The digests that files should have, if they exist with their size."""
+    """The expected digests of the files that exist with the right size."""
     sizes = lake.sizes(spark, [file.path for file in files])
     return {file.path: file.digest for file in files if sizes.get(file.path) == file.bytes}
 
@@ -216,7 +216,7 @@ def _of_size(spark: SparkSession, lake: Lake, files: Sequence[LakeFile]) -> dict
 def _accounts(
     app: App, batches: Sequence[Batch], accounts: Sequence[ArchivedDay], verified: Set[date]
 ) -> list[VerifyProblem]:
-    """Per day: the manifest is consistent, and the journal has what was archived and not pruned."""
+    """Check per day that the manifest is consistent and the journal has the archived, unpruned events."""
     edge = batches[-1].end if batches else BEGINNING
     listed = by_day([file for batch in batches for file in batch.files])
     manifest: list[str] = []
@@ -237,7 +237,7 @@ def _accounts(
 
 
 def _problem(what: str, cases: Sequence[str], count: int | None = None) -> list[VerifyProblem]:
-    """A problem with these cases, or with `count` cases, of which these are some; none if there are none."""
+    """A problem with these cases, or with `count` cases if these are a sample; none without cases."""
     if not cases:
         return []
     return [
@@ -246,7 +246,7 @@ def _problem(what: str, cases: Sequence[str], count: int | None = None) -> list[
 
 
 class _Events(NamedTuple):
-    """The events to fold: those of a checkpoint, those in files after it, and those in the journal after `edge`."""
+    """The events to fold: from a checkpoint, from the files after it, and from the journal after `edge`."""
 
     files: Sequence[LakeFile]
     edge: SnapshotBound
@@ -263,7 +263,7 @@ class _Facts:
         self._dead, dead_ranges = _ranged(spark, app, "dead_letters", _DEAD)
         until = app.pipeline.windows.current_snapshot()  # every snapshot of a range is before it
         events = read_files(spark, lake, [file.path for file in given.files], lenient=True).select(*_EVENT.names)
-        if given.checkpoint is not None:  # a batch that was compacted may have events before it
+        if given.checkpoint is not None:  # a compacted batch may have earlier events
             events = events.where(f"not {visible(given.checkpoint.snapshot)}")
         windows = (
             [Window(edge.closed, until)]
@@ -304,13 +304,13 @@ class _Facts:
         self._sequence = kept(state_from_events.in_sequence(self._journaled))
 
     def _count(self, condition: str) -> int:
-        """Events that fit a condition, with those before the checkpoint, of which only some are here."""
+        """Number of events that match a condition, including those before the checkpoint."""
         before = 0 if self._checkpoint is None else self._checkpoint.events
         return before + self.events.where(f"not carried and {condition}").count()
 
     def fold_until(self, end: Batch, number: int) -> Checkpoint | None:
-        """Make what later events build on the content of `verified`: the last events of live messages, the burials of dead
-        letters, and which queues had no journal. None where the lake cannot have the table.
+        """Store in `verified` what later events build on: the last events of live messages, the burials of dead letters, and
+        the queues that had no journal. Keeps the old checkpoint if the lake cannot have the table.
         """
         if log_uri(self._lake) is None or (self._lake.path is not None and not os.access(self._lake.path, os.W_OK)):
             return self._checkpoint
@@ -328,7 +328,7 @@ class _Facts:
         )
 
     def _without_journal(self, app: App) -> list[int]:
-        """Queues whose journal is off, or was off for some time."""
+        """Queues whose journal is or was off."""
         edited = self.events.where("kind in ('queue_created', 'queue_edited') and journal = 'off'")
         once = {row[0] for row in edited.select("queue_id").distinct().collect()}
         return sorted(once | {queue.id for queue in app.pipeline.live_tables.queues() if queue.journal == "off"})
@@ -367,7 +367,7 @@ class _Facts:
         return self._judged(differ.join(self._dead, list(keys), "left"), "died_at", "dead letters")
 
     def _judged(self, differ: DataFrame, since: str, what: str) -> list[VerifyProblem]:
-        """Count the differences in one pass, and collect a few samples of each kind only if there are any."""
+        """Count the differences in one pass, and collect samples only of the kinds that occur."""
         old = " or ".join(
             f"queue_id = {id} and {since} < timestamp '{day}T00:00:00Z'" for id, day in self._horizons.items()
         )
@@ -389,12 +389,12 @@ class _Facts:
 
 
 def _ranged(spark: SparkSession, app: App, table: str, columns: str) -> tuple[DataFrame, DataFrame]:
-    """The rows of a live table, and its ranges with the snapshots in which they were read."""
+    """The rows of a live table, and its ranges with their snapshots."""
     ranges, dsn = app.pipeline.live_tables.ranges(table), app.pipeline.dsn
     queries = local_frame(spark, [(n, each.query) for n, each in enumerate(ranges)], "n int, query string")
     tasks = min(len(ranges), spark.sparkContext.defaultParallelism) if not is_remote() else len(ranges)
     rows = queries.repartition(tasks, "n").mapInArrow(partial(_fetched, dsn), f"n int, snapshot string, {columns}")
-    # Not computed again if a task is lost, which would read other rows: then the job fails.
+    # A lost task would read other rows when repeated, so the job fails instead.
     rows = rows.localCheckpoint(storageLevel=ON_DISK)
     snapshots = dict(rows.select("n", "snapshot").distinct().collect())
     read = [_bounds(each, snapshots[n]) for n, each in enumerate(ranges)]

@@ -1,9 +1,9 @@
 # pyright: basic
 """The Delta log of the archive (`events/_delta_log`), for readers without access to PostgreSQL.
 
-The manifest is authoritative; the log lists its files with their date and queue. After a crash between the two the log is
-one run behind, which is a consistent earlier state of the archive; the next run catches up, also if it finds nothing new.
-Files are added and removed in one commit, so readers never see half of a compaction.
+The manifest is authoritative; the log lists its files with their date and queue. After a crash between the two, the log is
+one run behind, which is a consistent earlier state of the archive; the next run catches up, even without new events. Files
+are added and removed in one commit, so readers never see half of a compaction.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,8 +19,8 @@ TABLE = "events"
 
 
 def append(lake: Lake, head: Batch | None, batches: Sequence[Batch]) -> bool:
-    """Add the files of new batches to a log that ends with `head`. False: it does not, and has to be published as a whole,
-    also without new batches: the run before was killed.
+    """Add the files of new batches to a log that ends with `head`. False: it does not, because a run was killed; publish the
+    whole log, even without new batches.
     """
     uri = log_uri(lake, TABLE)
     if uri is None or (head is None and not batches):
@@ -36,8 +36,8 @@ def append(lake: Lake, head: Batch | None, batches: Sequence[Batch]) -> bool:
 
 
 def publish(lake: Lake, batches: Sequence[Batch]) -> None:
-    """Make the log list exactly the files of the manifest, if a log can be written there. Call this before deleting
-    files, so that the log never names a deleted one.
+    """Make the log list exactly the files of the manifest, if the lake can have a log. Call this before deleting files, so
+    the log never names a deleted file.
     """
     uri = log_uri(lake, TABLE)
     if uri is None:

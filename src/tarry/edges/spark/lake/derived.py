@@ -1,5 +1,5 @@
 # pyright: basic
-"""Output of jobs: tables of the lake, and rows for PostgreSQL."""
+"""Job output: lake tables, and rows for PostgreSQL."""
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ _JSON = """map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timeZone',
 
 @dataclass(frozen=True, slots=True)
 class DerivedChanges:
-    """Rows of a derived table that changed since the last run of a job, which publishes them in PostgreSQL."""
+    """Rows of a derived table that changed since the last run of the job that publishes them in PostgreSQL."""
 
     app: App
     run: Run
@@ -46,10 +46,9 @@ class DerivedChanges:
 def changes(
     spark: SparkSession, app: App, location: str | None, job: str, days: tuple[date, date] | None = None
 ) -> Generator[DerivedChanges]:
-    """Bring the derived tables up to date, and run a job on the changes of the one with its name. After an error they are
-    changes for the next run again.
+    """Update the derived tables, then yield the changes of the job's table. After an error the next run gets them again.
 
-    `days`: on all rows of these, the first and the last, too."""
+    `days`: also yield all rows of these days, first to last."""
     lake = own_lake(spark, app, location)
     rounds.advance(spark, app, lake)
     table = LakeTable(lake, job)

@@ -1,4 +1,4 @@
-"""The lake: Parquet files by batch, date and queue, as the manifest lists them, not the directory."""
+"""The lake: Parquet files by batch, date and queue. The manifest lists them, not the directory."""
 
 # pyright: basic
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tarry.edges.spark.schemas import EVENTS
 from tarry.edges.spark.sizing import local_frame
 from tarry.edges.spark.transforms.query import dated, query, sql
 
-# The directory `queue=…` serves people and tools that read only some queues. The name is also a column of the file: a
+# The directory `queue=…` is for users and tools that read only some queues. The name is also a column of the file: a
 # directory name cannot distinguish "7" from 7, nor `A` from `a` on case-insensitive file systems.
 FILE = StructType([StructField("queue_name" if f.name == "queue" else f.name, f.dataType) for f in EVENTS.fields])
 _POSTGRES_EPOCH_US = 946_684_800_000_000
@@ -41,13 +41,13 @@ class Lake:
 
     @classmethod
     def at(cls, root: str | None = None) -> Lake:
-        """The lake at `root`; None: the default, beside the embedded data."""
+        """The lake at `root`; None: the default, next to the embedded data."""
         given = str(default_lake()) if root is None else root.strip()
         if not given:
             raise InvalidInput("the lake needs a location: a directory, or a URI that Spark can write to")
         if patterns := sorted(_PATTERN & set(given)):
             raise InvalidInput(
-                f"the lake is at {given}, and Spark would read {' '.join(patterns)} as a pattern of several paths",
+                f"the lake is at {given}, but Spark would read {' '.join(patterns)} as a path pattern",
                 hint="choose a location without any of " + " ".join(sorted(_PATTERN)),
             )
         given = given.removeprefix("file://") if given.startswith("file:///") else given
@@ -61,7 +61,7 @@ class Lake:
         return None if "://" in self.root else Path(self.root)
 
     def uri(self, relative: str = "") -> str:
-        # With an explicit scheme: the default file system of a cluster may be another.
+        # With an explicit scheme: a cluster may have another default file system.
         start = f"file:{self.root}" if self.path is not None else self.root
         return f"{start}/{relative}" if relative else start
 
@@ -77,7 +77,7 @@ class Lake:
                 _fsync(parent)
 
     def synced_files(self, directory: str, names: Iterable[str]) -> None:
-        """Fsync these files of a directory, if they exist, the directory, and the entry of the directory above."""
+        """Fsync these files, if they exist, their directory, and the directory above."""
         if self.path is not None:
             top = self.path / directory
             for path in (*(top / name for name in names), top, top.parent):
@@ -87,7 +87,7 @@ class Lake:
     def claim(self, spark: SparkSession, installation: str) -> None:
         """Refuse the lake of another installation; the first one that writes to a lake owns it.
 
-        Each installation counts its batches and runs by itself: a second one would replace the files of the first, and delete
+        Each installation numbers its batches and runs itself: a second one would replace the files of the first, or delete
         them as strays.
         """
         owner = self._owner(installation) if self.path is not None else self._owner_at_uri(spark, installation)
@@ -105,7 +105,7 @@ class Lake:
             written.write_text(installation)
             _fsync(written)
             with suppress(FileExistsError):  # another run was faster
-                os.link(written, root / _OWNER)  # with its content, at once
+                os.link(written, root / _OWNER)  # atomically, with its content
             written.unlink()
             _fsync(root)
         return (root / _OWNER).read_text()
@@ -129,7 +129,7 @@ class Lake:
         return bool(system.exists(where))
 
     def sizes(self, spark: SparkSession, paths: Iterable[str]) -> dict[str, int]:
-        """The sizes of those files that exist."""
+        """The sizes of the existing files."""
         sizes: dict[str, int] = {}
         for relative in paths:
             if self.path is not None:
@@ -142,7 +142,7 @@ class Lake:
         return sizes
 
     def remove(self, spark: SparkSession, relative: str) -> None:
-        """Delete a file or a directory, if it exists, and the directories above it that are empty then."""
+        """Delete a file or a directory, if it exists, and then empty directories above it."""
         if not relative:
             raise InvalidInput("the lake itself is never deleted")
         if self.path is not None:
@@ -156,7 +156,7 @@ class Lake:
         system.delete(where, True)
 
     def sweep(self, spark: SparkSession, known: Collection[str]) -> int:
-        """Delete directories of unknown batches: written by executors that outlived their run."""
+        """Delete directories of unknown batches, written by executors that outlived their run."""
         stored = [f"events/{name}" for name in self.entries(spark, "events") if name.startswith("batch=")]
         strays = [directory for directory in stored if directory not in known]
         for directory in strays:
@@ -164,9 +164,9 @@ class Lake:
         return len(strays)
 
     def sweep_files(self, spark: SparkSession, batches: Iterable[Batch]) -> None:
-        """Delete files that their batch does not name: expired by retention, or written late by an executor.
+        """Delete files that their batch does not name: retired ones, or files written late by an executor.
 
-        If a named file is missing, the directory was changed from outside: nothing is deleted, and `verify` reports it.
+        If a named file is missing, another program changed the directory: nothing is deleted, and `verify` reports it.
         """
         for batch in batches:
             named = {file.path for file in batch.files}
@@ -202,7 +202,7 @@ class Lake:
 
 
 def _data_file(path: str) -> str | None:
-    """The Parquet file that this path is, or is the checksum of; None if neither."""
+    """The Parquet file of this path, which may be its checksum file; None if neither."""
     folder, _, name = path.rpartition("/")
     data = name.removeprefix(".").removesuffix(".crc") if name.startswith(".") else name
     return f"{folder}/{data}" if data.endswith(".parquet") else None
@@ -234,8 +234,8 @@ def read_events(
     until: date | None = None,
     queue: str | None = None,
 ) -> DataFrame:
-    """The archived events of these days (both included, UTC), with the columns of `EVENTS`, under the current names of their
-    queues. A queue has one history, whatever it was called.
+    """The archived events of these days (inclusive, UTC), with the columns of `EVENTS` and the current queue names. A renamed
+    queue has one history.
     """
     archive = lake if isinstance(lake, Lake) else Lake.at(lake)
     batches = app.pipeline.manifest.batches(archive.root)
@@ -258,16 +258,20 @@ def read_files(spark: SparkSession, lake: Lake, paths: Sequence[str], *, lenient
     """The events in these files. `lenient`: read the readable part of corrupt files."""
     if not paths:
         return local_frame(spark, [], EVENTS)
-    reader = spark.read.schema(FILE).option("ignoreCorruptFiles", str(lenient).lower())
-    frame = reader.parquet(*(lake.uri(path) for path in paths))
+    frame = _stored(spark, lake, paths, lenient=lenient)
     return frame.withColumnRenamed("queue_name", "queue").select(*EVENTS.names)
 
 
+def _stored(spark: SparkSession, lake: Lake, paths: Iterable[str], *, lenient: bool = False) -> DataFrame:
+    reader = spark.read.schema(FILE).option("ignoreCorruptFiles", str(lenient).lower())
+    return reader.parquet(*map(lake.uri, paths))
+
+
 def write_batch(frame: DataFrame, lake: Lake, batch: Batch, *, is_sorted: bool = False) -> None:
-    """Write to the directory of the batch, by date and queue. Batch numbers are used once: the directory is new."""
+    """Write to the directory of the batch, by date and queue. Batch numbers are never reused, so the directory is new."""
     laid_out = frame.selectExpr("*", f"{dated('at')} as date", "queue as queue_name")
-    # One file per date and queue, or several of Spark's advisory size, which only adaptive planning knows. Without this each
-    # task would write its own.
+    # One file per date and queue, or several of Spark's advisory size, which only adaptive planning supports. Otherwise each
+    # task would write its own file.
     is_adaptive = frame.sparkSession.conf.get("spark.sql.adaptive.enabled") == "true"
     laid_out = laid_out.hint("rebalance", "date", "queue") if is_adaptive else laid_out.repartition("date", "queue")
     if is_sorted:
@@ -289,31 +293,27 @@ class Measured:
 
 def measure_batch(spark: SparkSession, lake: Lake, batch: Batch) -> Measured:
     """Read back a batch: row counts, and the digest that PostgreSQL computes for the same rows."""
-    return _measured(spark.read.schema(FILE).parquet(lake.uri(batch.directory)), batch.directory)
+    return _measured(_stored(spark, lake, [batch.directory]), batch.directory)
 
 
 def measure_files(spark: SparkSession, lake: Lake, files: Sequence[LakeFile]) -> dict[str, Digest]:
-    """Digest of the current content of these files by path. Missing files are left out."""
-    here = [file for file in files if lake.has(spark, file.path)]
-    if not here:
-        return {}
-    frame = spark.read.schema(FILE).option("ignoreCorruptFiles", "true").parquet(*(lake.uri(f.path) for f in here))
-    return {file.path: file.digest for file in _measured(frame, "events").files}
+    """Digests of the current content of these files by path, without missing files."""
+    paths = [file.path for file in files if lake.has(spark, file.path)]
+    measured = _measured(_stored(spark, lake, paths, lenient=True), "events").files if paths else ()
+    return {file.path: file.digest for file in measured}
 
 
 def inside(directory: str, uri: str) -> str:
     """The path of a file inside the lake, from the URI that Spark reports. The last occurrence of the directory counts:
-    the lake may itself be below a directory of this name, and nothing inside it has this name.
+    the lake itself may be below a directory of this name.
     """
     return f"{directory}/{uri.rpartition(f'/{directory}/')[2]}"
 
 
 def measure_rows(spark: SparkSession, lake: Lake, files: Sequence[LakeFile], condition: str) -> tuple[LakeFile, ...]:
-    """The parts of these files that fit a condition, where there are any."""
-    if not files:
-        return ()
-    frame = spark.read.schema(FILE).parquet(*(lake.uri(file.path) for file in files))
-    return _measured(frame.where(condition), "events").files
+    """The non-empty parts of these files that match a condition."""
+    frame = _stored(spark, lake, [file.path for file in files]) if files else None
+    return () if frame is None else _measured(frame.where(condition), "events").files
 
 
 def _measured(frame: DataFrame, directory: str) -> Measured:

@@ -1,17 +1,17 @@
 # pyright: basic
-"""The derived tables of a lake, brought up to date by rounds that read new events only.
+"""The derived tables of a lake, updated by rounds that read only new events.
 
-A round takes the events that were archived since the last one and the open versions of their keys. It adds
+A round reads the events archived since the last round and the open versions of their keys. It adds
 
     metrics     one row per queue and minute      to the rows of the hours that have new events
     consumers   one row per consumer and hour     likewise
-    facts       one row per version that ended    never changed afterwards
-    trace       events with their history         for the detectors of anomalies; dropped when they were judged
-    open        the versions that can change      one row whenever one changed; the latest counts
+    facts       one row per finished version      never changed afterwards
+    trace       events with their history         for anomaly detectors; dropped after they are judged
+    open        the versions that can change      one row per change; the latest counts
 
-Its events are fixed by a plan in PostgreSQL before anything is written, and each table's commit carries its number, so that a
-round that is repeated after a crash continues with the tables that do not have it yet. `open` is the last of them: the others
-are derived from its previous content.
+A plan in PostgreSQL fixes the events of a round before anything is written, and each table's commit carries the number of the
+round. So a round repeated after a crash continues with the tables that do not have it yet. `open` is the last table: the
+others are derived from its previous content.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,13 +35,13 @@ from tarry.edges.spark.transforms.query import dated, query, sql
 JOB = "round"
 TAIL = timedelta(minutes=10)
 UNJUDGED = timedelta(days=7)
-"""How long events stay for detectors that are not run."""
+"""How long events are kept if the detectors do not run."""
 ENDED = 100_000
-"""Rows of ended versions that `open` may have in any case."""
+"""Rows of finished versions that `open` may always have."""
 
 
 def advance(spark: SparkSession, app: App, lake: Lake) -> None:
-    """Bring the derived tables up to date with the archive: first with a round that was left planned."""
+    """Update the derived tables from the archive, starting with an unfinished round."""
     rounds = app.pipeline.rounds
     if rounds.planned(lake.root) is None and _target(app, lake, rounds.head(lake.root)) is None:
         return
@@ -78,7 +78,7 @@ def _target(app: App, lake: Lake, head: Round | None) -> Batch | None:
 
 
 def _done(spark: SparkSession, app: App, lake: Lake, planned: Round) -> int:
-    """Execute a planned round; the number of its events, as far as they had to be read."""
+    """Execute a planned round; returns the number of events read."""
     rounds = app.pipeline.rounds
     head = rounds.head(lake.root)
     events = 0
@@ -90,13 +90,13 @@ def _done(spark: SparkSession, app: App, lake: Lake, planned: Round) -> int:
 
 
 def new_events(spark: SparkSession, lake: Lake, batches: Sequence[Batch], since: str | None, until: str) -> DataFrame:
-    """Events of these batches between two snapshots: a compacted batch may have others as well."""
+    """Events of these batches between two snapshots: a compacted batch may have others."""
     frame = read_files(spark, lake, [file.path for batch in batches for file in batch.files])
     return frame.where(visible(until) if since is None else f"{visible(until)} and not {visible(since)}")
 
 
 def refuse_unknown(app: App, events: DataFrame) -> None:
-    """Raise for events of a kind that this version does not know: what it would derive from the others would be wrong."""
+    """Raise for event kinds that this version does not know: without them, derived values would be wrong."""
     unknown = app.pipeline.rounds.unknown_kinds()
     if unknown and not events.where(F.col("kind").isin(unknown)).isEmpty():
         raise InvalidState(
@@ -112,7 +112,7 @@ def visible(snapshot: str) -> str:
 
 
 def _derived(spark: SparkSession, app: App, lake: Lake, head: Round | None, planned: Round) -> int:
-    """Commit the tables that do not have the round yet; the number of its events."""
+    """Commit the tables that do not have the round yet; returns the number of its events."""
     batches = app.pipeline.manifest.batches(lake.root, after=0 if head is None else head.position)
     open_versions = LakeTable(lake, "open")
     opened = [] if head is None else open_versions.files()
@@ -163,12 +163,12 @@ class _Writer:
     layout: FrameLayout
     number: int
     is_first: bool
-    """Of its lake: what the tables have is replaced."""
+    """The first round of its lake replaces the content of the tables."""
 
     def hours(
         self, table: LakeTable, column: str, since: datetime, merged: Callable[[DataFrame | None], DataFrame]
     ) -> None:
-        """Replace the rows of all hours from this one on by those merged with the new ones. An hour is one file."""
+        """Replace the rows of all hours from this one on by the merged rows. An hour is one file."""
         files = [file for file in table.files() if self.is_first or file.high[column] >= since]
         rows = merged(self._read(table, files)).selectExpr(
             "*", f"int(floor(unix_seconds({column}) / 3600 % 24)) as of_hour"
@@ -176,36 +176,34 @@ class _Writer:
         table.commit(self.layout.by(rows, "date", "of_hour"), files, self.number, "of_hour")
 
     def ended(self, table: LakeTable, known: DataFrame) -> None:
-        """Add the facts of versions that have ended."""
+        """Add the facts of finished versions."""
         rows = facts.published(known.where("not is_open")).selectExpr("*", f"{self.number}L as round")
-        files = table.files() if self.is_first else worth_merging(table.files())
-        stored = self._read(table, files)
-        rows = rows if stored is None else rows.unionByName(stored)
-        table.commit(self.layout.by(rows, "date"), files, self.number)
+        files = table.files()
+        self._add(table, rows, worth_merging(files), files if self.is_first else [])
 
     def recent(self, table: LakeTable, events: DataFrame, judged: int) -> None:
-        """Add events for detectors. Those of rounds that were judged are dropped, but for the last minutes."""
+        """Add events for detectors and drop those of judged rounds, except for the last minutes."""
         files = table.files()
-        newest = max((file.high["at"] for file in files), default=None)
-        gone = (
-            files
-            if self.is_first or newest is None
-            else [
-                file
-                for file in files
-                if file.high["at"] < newest - UNJUDGED
-                or (file.high["round"] <= judged and file.high["at"] < newest - TAIL)
-            ]
-        )
-        small = worth_merging([file for file in files if file not in gone])
+        newest = max((file.high["at"] for file in files), default=datetime.max.replace(tzinfo=UTC))
+        gone = [
+            file
+            for file in files
+            if self.is_first
+            or file.high["at"] < newest - UNJUDGED
+            or (file.high["round"] <= judged and file.high["at"] < newest - TAIL)
+        ]
         rows = events.selectExpr(f"{self.number}L as round", "*", f"{dated('at')} as date")
-        stored = self._read(table, small)
+        self._add(table, rows, worth_merging([file for file in files if file not in gone]), gone)
+
+    def _add(self, table: LakeTable, rows: DataFrame, merged: list[TableFile], gone: list[TableFile]) -> None:
+        """Add rows, together with those of the `merged` files, and drop the files `gone`."""
+        stored = self._read(table, merged)
         rows = rows if stored is None else rows.unionByName(stored)
-        table.commit(self.layout.by(rows, "date"), [*gone, *small], self.number)
+        table.commit(self.layout.by(rows, "date"), list(dict.fromkeys([*gone, *merged])), self.number)
 
     def changed(self, table: LakeTable, known: DataFrame, count: int) -> None:
-        """Add the new states of versions that are open or were. Of `count` open versions at most as many rows again are kept
-        for those that have ended or have a later state.
+        """Add the new states of versions that are or were open. Besides the rows of `count` open versions, at most as many
+        outdated rows are kept.
         """
         rows = known.where("is_open or was_open").selectExpr(*facts.OPEN.names[:-1], f"{self.number}L as round")
         files = table.files()
@@ -222,7 +220,7 @@ class _Writer:
 
 
 def _levels(spark: SparkSession, table: LakeTable, number: int) -> list[QueueLevel]:
-    """The levels of the queues that a round changed, from its rows of `metrics`."""
+    """The levels of the queues that a round changed, from its `metrics` rows."""
     files = table.files()
     changed = [file.low["minute"] for file in files if file.high["round"] >= number]
     minutes = table.read(spark, [file for file in files if changed and file.high["minute"] >= min(changed)])

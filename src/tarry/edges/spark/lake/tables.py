@@ -1,8 +1,8 @@
 # pyright: basic
 """Delta tables in the lake: Spark tasks write the data files, the driver commits them.
 
-A commit removes files, adds files and records its number, all at once: readers see the version before or after it, and a
-commit that is repeated after a crash has no effect. Readers take the list of files from the log, never from the directory.
+A commit atomically removes files, adds files and records its number: readers see the version before or after it, and a commit
+repeated after a crash has no effect. Readers take the list of files from the log, never from the directory.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from tarry.core.errors import InvalidState, TarryError
 from tarry.edges.spark.lake.lake import Lake
 
 PROPERTIES = {"delta.logRetentionDuration": "interval 1 days", "delta.deletedFileRetentionDuration": "interval 1 hours"}
-"""Replaced files stay for an hour, for readers of an earlier version; a table may be given another duration."""
+"""Replaced files stay for an hour, for readers of an earlier version; users may set another duration per table."""
 MANY = 8
-"""Files of one magnitude before they are merged."""
+"""Number of files of one magnitude that are merged."""
 _MAGNITUDE = 8
 _LARGE = 1_000_000
-"""Rows of a file that is not merged any more."""
+"""Files with this many rows are not merged any more."""
 _TIDY_EVERY = 50
-"""Commits between two searches for files that no version needs."""
+"""Commits between two deletions of unneeded files."""
 _SCHEMES = ("abfs", "abfss", "az", "gs", "hdfs", "s3", "s3a")
 
 
@@ -49,13 +49,13 @@ class TableFile:
     rows: int
     bytes: int
     low: Mapping[str, Any] = field(compare=False)
-    """The lowest number or instant of each column that has such values."""
+    """Minimum of each column with numbers or instants."""
     high: Mapping[str, Any] = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class LakeTable:
-    """A table of the lake, partitioned by its column `date` if it has one. One job writes it, under a lock of that job."""
+    """A lake table, partitioned by its column `date` if it has one. Only one job writes it, under its lock."""
 
     lake: Lake
     name: str
@@ -66,14 +66,14 @@ class LakeTable:
         return 0 if table is None else table.transaction_version(self.name) or 0
 
     def files(self, dates: Iterable[date] | None = None) -> list[TableFile]:
-        """The files of the current version; of these dates, if given."""
+        """The files of the current version, or those of these dates."""
         table = self._stored()
         of_dates = None if dates is None else set(dates)
         rows = [] if table is None else pa.table(table.get_add_actions(flatten=True)).to_pylist()
         return [_listed(row) for row in rows if of_dates is None or row["partition.date"] in of_dates]
 
     def read(self, spark: SparkSession, files: Sequence[TableFile] | None = None) -> DataFrame | None:
-        """The rows of the current version, or of these files; None if there is no file."""
+        """The rows of the current version, or of these files; None without files."""
         table = self._stored()
         listed = self.files() if files is None else files
         if table is None or not listed:
@@ -83,18 +83,18 @@ class LakeTable:
         return reader.parquet(*(self.lake.uri(f"{self.name}/{file.path}") for file in listed)).select(*schema.names)
 
     def replace_days(self, frame: DataFrame, days: Iterable[date], number: int) -> None:
-        """Make these rows the content of these days."""
+        """Replace the content of these days by these rows."""
         self.commit(frame, self.files(days), number)
 
     def commit(self, frame: DataFrame, removed: Sequence[TableFile], number: int, *by: str) -> None:
         """Replace these files by these rows, unless the last commit has this number.
 
-        `by`: columns of the frame that are not stored; each combination of their values has files of its own.
+        `by`: unstored columns of the frame; each combination of their values gets its own files.
         """
         committed = self.committed()
         if committed > number:
             raise InvalidState(
-                f"the table {self.name} of the lake {self.lake.root} has commit {committed}, and the database is at "
+                f"the table {self.name} of the lake {self.lake.root} has commit {committed}, but the database is at "
                 f"{number}: the lake belongs to a later state of the database",
                 hint="choose another location for the lake",
             )
@@ -102,9 +102,9 @@ class LakeTable:
             self._replace(frame, removed, number, *by)
 
     def erase(self, spark: SparkSession, condition: str, *, before: date | None = None) -> int:
-        """Remove the rows that fit a condition, and every file that the current version does not need, so that no earlier
-        version has them either. `before`: only files of earlier dates, of which versions of the last hour stay. The number
-        of the last commit stays: to the jobs that write the table, nothing has happened. Returns the number of rows.
+        """Remove the rows that match a condition, and every file that the current version does not need, so no earlier
+        version has them either. `before`: only in files of earlier dates, and versions of the last hour stay. The number of
+        the last commit is unchanged, so the jobs that write the table are not affected. Returns the number of rows.
         """
         table = self._stored()
         if table is None:
@@ -137,7 +137,7 @@ class LakeTable:
             self._tidy(frame.sparkSession, table)
 
     def _tidy(self, spark: SparkSession, table: deltalake.DeltaTable, hours: int | None = None) -> None:
-        """Delete the files that no version of the last hours needs, also those of runs that were killed before a commit."""
+        """Delete files that no version of the last hours needs, including those of runs killed before their commit."""
         for path in table.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True):
             self.lake.remove(spark, f"{self.name}/{path}")
 
@@ -180,8 +180,8 @@ class LakeTable:
 
 
 def worth_merging(files: Sequence[TableFile]) -> list[TableFile]:
-    """Files of one date and one order of magnitude, if there are many: each row is rewritten a few times, and a table that
-    gets a file every minute has a few files per day.
+    """Files in large groups of one date and one order of magnitude. So each row is rewritten a few times, and a table that
+    gets a file every minute has few files per day.
     """
     groups: dict[tuple[date | None, int], list[TableFile]] = defaultdict(list)
     for file in files:
@@ -198,10 +198,10 @@ def created(uri: str, name: str, schema: deltalake.Schema, partitions: list[str]
 def commit(
     lake: Lake, table: deltalake.DeltaTable, number: int, added: Sequence[AddAction], removed: Sequence[str]
 ) -> None:
-    """Write a commit with this number, durably: PostgreSQL records afterwards that a job has done it.
+    """Write a commit with this number, durably, because PostgreSQL records it afterwards.
 
-    Flushed are the newest entries of the log: a commit, and before it the creation of the table or of a column. Not all of
-    them: a day has more than a thousand, and a flush of each took two seconds.
+    Only the newest log entries are flushed: the commit, and before it the creation of the table or of a column. A day has
+    more than a thousand entries, and flushing all of them took two seconds.
     """
     now, about = int(time.time() * 1000), table.metadata()
     table.create_write_transaction(
@@ -218,7 +218,7 @@ def commit(
 
 
 def add_action(path: str, size: int, partition: Mapping[str, str], statistics: Mapping[str, Any]) -> AddAction:
-    """A file as a commit adds it."""
+    """The Delta action that adds a file."""
     return AddAction(
         path=path,
         size=size,
@@ -230,7 +230,7 @@ def add_action(path: str, size: int, partition: Mapping[str, str], statistics: M
 
 
 def log_uri(lake: Lake, table: str = "") -> str | None:
-    """Where the Delta library finds a table; None if it has no way there."""
+    """The URI of a table for the Delta library; None if the library does not support the scheme."""
     if lake.path is not None:
         return str(lake.path / table)
     scheme, rest = lake.root.split("://", 1)
@@ -259,7 +259,7 @@ def _statistics(footer: pq.FileMetaData) -> dict[str, Any]:
         stored = [chunk.statistics for chunk in chunks]
         if stored and all(of is not None and of.has_min_max and isinstance(of.min, int | datetime) for of in stored):
             name = chunks[0].path_in_schema
-            if "." not in name:  # of an array or a struct
+            if "." not in name:  # not inside an array or a struct
                 low[name], high[name] = _shown(min(of.min for of in stored)), _shown(max(of.max for of in stored))
     return {"minValues": low, "maxValues": high}
 

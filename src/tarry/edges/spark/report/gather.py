@@ -8,10 +8,11 @@ from tarry.app import App
 from tarry.core.analytics.anomalies import Anomaly
 from tarry.core.analytics.manifest import PastRun
 from tarry.core.analytics.port import AnalyticsQuery
-from tarry.edges.spark.report.values import AnomalyLine, Report, floored, future_axis, grouped, past_axis, report_of
+from tarry.core.durations import floored
+from tarry.edges.spark.report.values import AnomalyLine, Report, future_axis, grouped, past_axis, report_of
 
 JOBS = ("archive", "facts", "metrics", "consumers", "anomalies", "forecast", "compact", "prune", "replay", "verify")
-# State for the next run, or values that the report shows elsewhere.
+# State for the next run, or values shown elsewhere in the report.
 _HIDDEN = frozenset({"lake", "seconds", "round", "seen_until", "lock"})
 
 
@@ -66,7 +67,7 @@ def _shown(value: str | float) -> str:
 
 
 def findings_of(anomalies: Sequence[Anomaly]) -> list[AnomalyLine]:
-    """Group anomalies of one kind, since there may be hundreds. Acknowledged ones form their own groups."""
+    """Group anomalies by kind, since there may be hundreds. Acknowledged ones form their own groups."""
 
     def kind(anomaly: Anomaly) -> tuple[str, str, str, bool]:
         return anomaly.severity.value, anomaly.detector, anomaly.queue, anomaly.acknowledged_at is not None

@@ -1,6 +1,6 @@
-"""The report as one HTML file, on the templates and charts of the dashboard.
+"""The report as one HTML file, with the dashboard's templates and charts.
 
-Nothing is fetched, only the two scripts of the charts may run, and every chart has its table.
+It loads nothing, only the two chart scripts may run, and every chart has a table.
 """
 
 from base64 import b64encode

@@ -11,18 +11,17 @@ from tarry.edges.spark.report.words import count, seconds, span, sparkline
 
 MOST_FINDINGS = 12
 _WIDTH = 16
-"""Of a sparkline."""
+"""Width of a sparkline."""
 _SEVERITY = {Severity.CRITICAL: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 
 
 def print_report(printer: Printer, report: Report) -> None:
-    """Print the report for people."""
     printer.lines([Cell(f"Pipeline report, {instant(report.since)} to {instant(report.until)}", "bold")])
     printer.lines([Cell(note, "dim") for note in report.notes])
     if report.queues:
         printer.lines([""])
         _queues(printer, report.queues)
-    elif report.runs:  # else it is not known
+    elif report.runs:  # otherwise unknown
         printer.lines([Cell("no queue had any traffic in this time", "dim")])
     for queue in report.queues:
         if queue.consumers:
@@ -40,7 +39,7 @@ def _red(n: int) -> Cell:
 
 
 def _columns(*titles: str, words: int = 1, spare: bool = False) -> list[TableColumn[Any]]:
-    """Columns whose first ones are text and the others numbers."""
+    """Columns: the first `words` are text, the others numbers."""
     return [TableColumn(title, right=index >= words, spare=spare) for index, title in enumerate(titles)]
 
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 from tarry.core.analytics.anomalies import Anomaly, Severity
 from tarry.core.analytics.manifest import PastRun
 from tarry.core.analytics.metrics import ConsumerHour, Forecast, ForecastSpan, MetricSpan, Quantiles
+from tarry.core.durations import floored
 from tarry.edges.spark.report.words import count, seconds, share
 
 K = TypeVar("K")
@@ -19,7 +20,6 @@ FEWEST_BUCKETS = 12
 _STEPS = tuple(
     timedelta(minutes=minutes) for minutes in (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 10080, 40320)
 )
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _COUNTS = ("offered", "leased", "acked", "nacked", "expired", "buried")
 
 
@@ -38,7 +38,7 @@ class Bucket:
     depth: int | None = None
     """At the end of the span; None before the first known value."""
     partial: bool = False
-    """The span has not ended yet: lower counts are not a decline."""
+    """The span is incomplete: lower counts are not a decline."""
 
     @property
     def failed(self) -> int:
@@ -60,7 +60,7 @@ class ConsumerLine:
 
     @property
     def cells(self) -> list[str]:
-        """The fields as text, in this order, with the success rate after the counts."""
+        """The fields as text, with the success rate after the counts."""
         counts = [count(n) for n in (self.acked, self.failed, self.expired)]
         rates = [share(self.success_rate), seconds(self.slowest_p95_s)]
         return [self.consumer, count(self.leased), share(self.share), *counts, *rates]
@@ -78,13 +78,13 @@ class QueueReport:
     forecast: Forecast | None
     planned_step: timedelta
     planned: tuple[ForecastSpan, ...]
-    """One for every span of its axis."""
+    """One per span of its axis."""
 
     def total(self, name: str) -> int:
         return sum(getattr(bucket, name) for bucket in self.buckets)
 
     def counts(self, name: str) -> list[int | None]:
-        """A count of each span; none of one that has not ended, which would look like a decline."""
+        """A count per span; None for an incomplete span, which would look like a decline."""
         return [None if bucket.partial else getattr(bucket, name) for bucket in self.buckets]
 
     def lags(self, point: str) -> list[float | None]:
@@ -96,7 +96,7 @@ class QueueReport:
 
     @property
     def capacity(self) -> float | None:
-        """Recent throughput in a span of the forecast."""
+        """Recent throughput per forecast span."""
         per_minute = self.forecast.capacity if self.forecast else None
         return None if per_minute is None else per_minute * self.planned_step.total_seconds() / 60
 
@@ -145,7 +145,7 @@ class Report:
     runs: tuple[PastRun, ...]
     fresh_at: datetime | None
     notes: tuple[str, ...] = ()
-    """What is missing, and how to produce it."""
+    """Missing results, and how to produce them."""
 
     def total(self, name: str) -> int:
         return sum(queue.total(name) for queue in self.queues)
@@ -229,10 +229,6 @@ def axis(since: datetime, until: datetime) -> Axis:
     first, last = floored(since, step), floored(until - timedelta(microseconds=1), step)
     first = min(first, last - (FEWEST_BUCKETS - 1) * step)
     return Axis([first + n * step for n in range(int((last - first) / step) + 1)], step)
-
-
-def floored(at: datetime, step: timedelta) -> datetime:
-    return at - (at - _EPOCH) % step
 
 
 def grouped(rows: Iterable[R], key: Callable[[R], K]) -> dict[K, list[R]]:

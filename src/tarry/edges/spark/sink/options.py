@@ -1,4 +1,4 @@
-"""The sink's options, validated once, where the write is planned."""
+"""Options of the sink, validated where the write is planned."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PayloadFormat(StrEnum):
 class SinkOptions:
     dsn: str
     queue: str | None = None
-    """Target of all rows; None: the column `queue`."""
+    """Target queue of all rows; None: the column `queue`."""
     payload_format: PayloadFormat | None = None
     """None: by the type of the column; a string is text."""
     rules: Rules = field(default_factory=Rules)

@@ -1,5 +1,5 @@
 # pyright: basic
-"""Converts rows of a data frame to rows for staging: options, columns, and the same checks as any offer."""
+"""Converts data frame rows to rows for staging, with the same checks as any offer."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -49,7 +49,7 @@ class RowReader:
         self._kinds = {name: kind for name, kind in kinds.items() if not isinstance(kind, T.NullType)}
 
     def read(self, batch: RecordBatch, part: int, first: int) -> tuple[Iterable[StagedRow], InvalidRows]:
-        """The rows, or their faults; `first` is the number of the first row, used to locate faults."""
+        """The rows, or their faults; `first` is the number of the first row, for fault messages."""
         n = batch.num_rows
         values = {name: _values(batch.column(name), name) for name in self._kinds}
         faults: dict[int, str] = {}
@@ -120,7 +120,7 @@ def _text(value: str | bytes) -> Encoded:
 
 
 def _json_text(value: str | bytes) -> Encoded:
-    """JSON decoded and encoded again: equal values must give equal bytes, as with any other offer."""
+    """JSON, decoded and encoded again: equal values must give equal bytes, as in any other offer."""
     return _as_json(PLAIN.decode(value.encode() if isinstance(value, str) else value, None))
 
 
@@ -164,7 +164,7 @@ def _due(value: int | None) -> int | None:
 
 
 def _values(array: Array, name: str) -> list[Any]:
-    """The values of a column. Spark strings may hold any bytes: one that is not UTF-8 fails a later check."""
+    """The values of a column. Spark strings may contain any bytes: text that is not UTF-8 fails a later check."""
     if name == "due_at":
         return array.cast("int64").to_pylist()
     try:

@@ -78,7 +78,7 @@ class TarrySink(DataSourceArrowWriter):
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool = False) -> None:  # noqa: FBT001, FBT002
         self._stager = _Stager(options, schema, overwrite=overwrite)
         self._write = Write(write_id=self._stager.options.write_id or f"spark/{uuid4()}", run=uuid4())
-        # Before any work, so that an unavailable or unmigrated database fails early.
+        # Before any work, so an unavailable or unmigrated database fails early.
         pipeline_on(self._stager.options.dsn).sink.begin(self._write)
 
     @with_hint
@@ -145,7 +145,7 @@ def _batch_of(stream: str, batch: int, run: UUID) -> Write:
 def _task() -> TaskContext:
     context = TaskContext.get()
     if context is None:
-        raise TarryError("rows are staged by Spark's tasks, and this is none")
+        raise TarryError("rows can only be staged in a Spark task")
     return context
 
 

@@ -1,8 +1,8 @@
 # pyright: basic
-"""Wide reads: by Spark's own JDBC source where PostgreSQL's driver is present, else by the data source `tarry`.
+"""Wide reads: with Spark's JDBC source if PostgreSQL's driver is present, otherwise with the data source `tarry`.
 
-Rows of the data source pass through a Python process. Those of JDBC do not, which is faster where many columns are read. The
-queries are the same.
+Rows of the data source pass through a Python process, JDBC rows do not, which is faster for many columns. The queries are the
+same.
 """
 
 import math
@@ -23,9 +23,9 @@ from tarry.pipeline import pipeline_on
 
 DRIVER = "org.postgresql.Driver"
 _FETCHED = 10_000
-"""Rows in memory at a time, of each task."""
+"""Rows in memory per task."""
 _SLICES = 4
-"""Of the data source, which keeps a slice in memory, read by one task: a task connects anew."""
+"""Slices of the data source, which holds one in memory, per JDBC task: each task opens a connection."""
 
 
 def read(
@@ -38,7 +38,7 @@ def read(
     until: datetime | None = None,
     partitions: int | None = None,
 ) -> DataFrame:
-    """The rows of a table, read in the faster of two ways. The arguments are options of `spark.read.format("tarry")`."""
+    """The rows of a table, read in the faster way. The arguments are options of `spark.read.format("tarry")`."""
     given = {"dsn": dsn, "table": table, "columns": None if columns is None else ",".join(columns)}
     given |= {"since": since and since.isoformat(), "until": until and until.isoformat()}
     given |= {"partitions": None if partitions is None else str(partitions)}
@@ -51,7 +51,7 @@ def read(
     scan, windows, cores = options.scan(), pipeline_on(options.dsn).windows, spark.sparkContext.defaultParallelism
     reads = windows.reads(scan, None, partitions=options.partitions)
     if options.partitions is None:
-        # As many for each core, so that none of them waits for the last one.
+        # The same number for each core, so no core waits for the last task.
         each = math.ceil(sum(len(read.shares) for read in reads) / _SLICES / cores)
         reads = windows.reads(scan, None, partitions=max(1, each) * cores)
     url, properties = connection(address)
@@ -64,7 +64,7 @@ def read(
 
 
 def has_driver(spark: SparkSession) -> bool:
-    """Whether this session has PostgreSQL's driver. Not known with Spark Connect, whose JVM is elsewhere."""
+    """Whether this session has PostgreSQL's driver. False with Spark Connect, whose JVM is remote."""
     try:
         jvm: Any = spark.sparkContext._jvm
         jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(DRIVER)
@@ -74,7 +74,7 @@ def has_driver(spark: SparkSession) -> bool:
 
 
 def connection(address: ServerAddress) -> tuple[str, dict[str, str]]:
-    """The URL and the properties of a connection, for `spark.read.jdbc`."""
+    """URL and properties for `spark.read.jdbc`."""
     host = f"[{address.host}]" if ":" in address.host else address.host
     properties = {
         "user": address.user,

@@ -1,4 +1,4 @@
-"""The options of a reader of `tarry`, validated before anything is read."""
+"""Options of the reader, validated before anything is read."""
 
 # pyright: basic
 import json
@@ -77,7 +77,7 @@ def dsn_of(options: Mapping[str, str]) -> str:
     dsn = options.get("dsn") or dsn_from()
     if dsn is None:
         raise InvalidInput(
-            "which database? Give option dsn (an app on the embedded one has it as app.dsn), or set TARRY_DSN"
+            "no database is given: set the option dsn (app.dsn, for an app on the embedded database) or TARRY_DSN"
         )
     return dsn
 

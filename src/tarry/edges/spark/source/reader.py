@@ -27,7 +27,7 @@ def register(spark: SparkSession) -> None:
 
 
 def with_hint(method: F) -> F:
-    """Put the hint of an error into its text: Spark shows only the text."""
+    """Add the hint of an error to its text: Spark shows only the text."""
 
     @functools.wraps(method)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -92,7 +92,7 @@ class TableReader(DataSourceReader):
 
 
 class FilteringReader(TableReader):
-    """A reader that pushes filters down to the database where the database can evaluate them."""
+    """A reader that pushes filters down to the database if the database can evaluate them."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         left: list[Filter] = []

@@ -1,4 +1,4 @@
-"""The journal as a stream. Offsets are edges: a micro-batch is exactly what was committed between two edges."""
+"""The journal as a stream. Offsets are edges: a micro-batch contains exactly the events committed between two edges."""
 
 # pyright: basic
 # ruff: noqa: N802 - the names of methods are Spark's
@@ -19,7 +19,7 @@ from tarry.edges.spark.source.reader import read_slice, with_hint
 from tarry.pipeline import kept_pipeline_on
 
 IDLE_S = 0.1
-"""Before the next query when nothing was new. Spark polls every 10 ms."""
+"""Pause before the next query when nothing was new. Spark polls every 10 ms."""
 Offset = Mapping[str, Any]
 
 
@@ -37,7 +37,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._query_at = 0.0
 
     def __getstate__(self) -> dict[str, Any]:
-        """Executors get a copy, which opens connections of its own."""
+        """Executors get a copy, which opens its own connections."""
         return {name: value for name, value in self.__dict__.items() if name != "_windows"} | {"_kept": ExitStack()}
 
     @cached_property
@@ -87,7 +87,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_slice(self._options.dsn, partition)
 
     def _next_window(self, edge: SnapshotBound) -> Window | None:
-        """The window after the edge; None if it is empty, so that an idle stream creates no empty batches."""
+        """The window after the edge; None if it is empty, so an idle stream creates no empty batches."""
         if not edge.is_complete:
             rest = Window(edge, edge.closed)
             if self._windows.has_rows(rest):
@@ -115,7 +115,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return edge
 
     def _is_ours(self, offset: Offset) -> bool:
-        """False for a batch that was planned on another database: this database has none of its rows."""
+        """False for a batch planned on another database, whose rows this database does not have."""
         if not self._options.start_anew:
             self._windows.check(SnapshotBound.from_json(offset), str(offset.get("system_id")))
             return True

@@ -1,5 +1,5 @@
 # pyright: basic
-"""Per consumer, queue and hour: leases, their outcomes, and processing times."""
+"""Leases, their outcomes, and processing times per consumer, queue and hour."""
 
 from pyspark.sql import DataFrame
 

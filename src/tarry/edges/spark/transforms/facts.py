@@ -14,7 +14,7 @@ OPEN = struct(
     ", ".join(f"{field.name} {field.dataType.typeName()}" for field in FOLDED) + ", is_open boolean, round long",
     **{field.name: field.dataType for field in FOLDED},
 )
-"""States of versions as rounds have left them: the one with the highest `round` counts, and only if `is_open`."""
+"""States of versions after rounds: the row with the highest `round` counts, and only if `is_open`."""
 
 IDLE = "settled is null and held is not null and last_kind in ('leased', 'touched', 'expired')"
 
@@ -25,8 +25,8 @@ FACTS = struct(
     "last_id long, date date"
 )
 """`outcome` is done, dead, dropped, superseded, redriven or live; unknown: it ended while the queue's journal was off.
-`due_at` is the planned time, not that of a retry. `settled_at` and `date` are null while the version is live; a dead
-version that was redriven keeps the time of its death. `origin` is the dead version that this one was redriven from.
+`due_at` is the planned time, not that of a retry. `settled_at` and `date` are null for live versions; a redriven version
+keeps its time of death. `origin` is the dead version from which this one was redriven.
 """
 
 
@@ -46,7 +46,7 @@ def still_open(known: DataFrame) -> DataFrame:
 
 
 def idle(versions: DataFrame) -> DataFrame:
-    """Leases of open versions after which nothing happened but their expiry."""
+    """Leases of open versions without any later event except their expiry."""
     return versions.where(IDLE).selectExpr("queue_id", "queue", "key", "inline(array(held))")
 
 

@@ -1,5 +1,5 @@
 # pyright: basic
-"""Forecast per queue: messages that come due in each minute, against the recent throughput per minute.
+"""Forecast per queue: messages due in each minute, compared with the recent throughput.
 
 Frames:
   queues     queue_id, queue, ready (deliverable now), target_lag_s, paused
@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from tarry.edges.spark.transforms.query import query, sql
 
 ENOUGH = 5_000
-"""So many messages of a queue, or a few more, show how many workers it has."""
+"""Minimum number of messages that show how many workers a queue has."""
 _MINUTE = 60
 
 
@@ -28,7 +28,7 @@ def recent(facts: DataFrame, metrics: DataFrame, since: datetime, *, enough: int
 
 
 def calibrated(facts: DataFrame) -> DataFrame:
-    """Per queue: workers, mean service time, and the capacity that they make."""
+    """Workers, mean service time and resulting capacity per queue."""
     return query(sql("calibrated"), facts=facts)
 
 
@@ -53,5 +53,5 @@ def verdicts(forecast: DataFrame) -> DataFrame:
 
 
 def with_load(forecast: DataFrame) -> DataFrame:
-    """Without the minutes that have neither load nor backlog: most of a week, for most queues."""
+    """The minutes with load or backlog, a small part of a week for most queues."""
     return forecast.where("planned > 0 or backlog > 0")

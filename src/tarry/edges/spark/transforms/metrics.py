@@ -1,5 +1,5 @@
 # pyright: basic
-"""Per queue and minute: counts, lag, durations, depth."""
+"""Counts, lag, durations and depth per queue and minute."""
 
 from pyspark.sql import DataFrame
 
@@ -21,8 +21,8 @@ MINUTES = struct(
     + ", lag map, wait map, processing map, size map, operation map, exact boolean, depth long, dead long, date date",
     **dict.fromkeys((*MEASURES, "size", "operation"), FREQUENCIES),
 )
-"""`net` and `dead_net` are the change of `depth` and `dead`. `round` is the last one that changed the row; it is among the
-first columns because Delta tables have statistics of 32.
+"""`net` and `dead_net`: change of `depth` and `dead`. `round`: the last round that changed the row; it is among the first
+columns because Delta tables keep statistics of only 32.
 """
 
 
@@ -34,5 +34,5 @@ def measured(traced: DataFrame, stored: DataFrame | None = None, *, exact_up_to:
 
 
 def with_depth(minutes: DataFrame, levels: DataFrame, *, number: int = 0) -> DataFrame:
-    """`MINUTES`. `levels` (queue_id, depth, dead) are those after the last of these minutes."""
+    """`MINUTES`. `levels` (queue_id, depth, dead): the state after the last of these minutes."""
     return query(sql("with_depth"), {"number": number}, minutes=minutes, levels=levels)

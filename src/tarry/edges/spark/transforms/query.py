@@ -1,6 +1,6 @@
 # pyright: basic
-"""Transformations are SQL files. A frame built from Python columns needs a call into the JVM for every name, literal and
-operator in it, thousands for one job; a query needs about six, however long it is.
+"""Transformations as SQL files. A frame built from Python columns needs a JVM call for every name, literal and operator,
+thousands for one job; a query of any length needs about six.
 """
 
 import re
@@ -18,8 +18,8 @@ _TEXT = re.compile(r"text'((?:[^']|'')*)'")
 
 
 def query(text: str, args: Mapping[str, Any] | None = None, **frames: DataFrame) -> DataFrame:
-    """Run a query in which `{name}` is one of the frames and `:name` an argument. Instants and dates are passed as text,
-    which the query converts: `timestamp(:since)`.
+    """Run a query in which `{name}` is a frame and `:name` an argument. Instants and dates are passed as text, which the
+    query converts: `timestamp(:since)`.
     """
     values = {name: value.isoformat() if isinstance(value, date) else value for name, value in (args or {}).items()}
     return next(iter(frames.values())).sparkSession.sql(text, args=values, **frames)
@@ -27,7 +27,7 @@ def query(text: str, args: Mapping[str, Any] | None = None, **frames: DataFrame)
 
 @cache
 def sql(name: str, **parts: str) -> str:
-    """The text of anomalies/sql/past.sql for "anomalies/past". `{name}` is replaced by the part of this name."""
+    """The text of a file, such as anomalies/sql/past.sql for "anomalies/past", with `{name}` replaced by these parts."""
     subject, _, verb = name.rpartition("/")
     text = files("tarry.edges.spark.transforms").joinpath(subject, "sql", f"{verb}.sql").read_text(encoding="utf-8")
     text = re.sub(r"--[^\n]*", "", text)
@@ -42,21 +42,21 @@ def nothing(schema: StructType) -> str:
 
 
 def stored_or_nothing(stored: DataFrame | None, schema: StructType) -> tuple[str, dict[str, DataFrame]]:
-    """A query for stored rows, and its frames: none if there are no rows yet."""
-    # By name: unions are by position, and a stored frame may have further columns.
+    """A query for stored rows, and its frames; an empty query if there are none."""
+    # By name: unions are by position, and a stored frame may have more columns.
     rows = f"select {', '.join(schema.names)} from {{stored}}"  # noqa: S608
     return (nothing(schema), {}) if stored is None else (rows, {"stored": stored})
 
 
 def dated(at: str) -> str:
-    """The date of an instant in UTC, independent of the session's time zone, which may have an offset of half an hour."""
+    """The UTC date of an instant, independent of the session's time zone, which may have an offset of half an hour."""
     return f"date_from_unix_date(int(floor(unix_seconds({at}) / 86400)))"
 
 
 def filled(template: str) -> str:
-    """The expression of a sentence or a query, which a SQL file writes as text'…'; null if one of its values is null.
+    """The expression for a text'…' template of a SQL file; null if one of its values is null.
 
-    `{name}` stands for the column of that name, `{name:form}` for its text in one of `_FORMS`.
+    `{name}` is a column, `{name:form}` its text in one of `_FORMS`.
     """
     pieces: list[str] = []
     for literal, name, form, _ in Formatter().parse(template):

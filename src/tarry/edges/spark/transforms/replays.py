@@ -1,5 +1,5 @@
 # pyright: basic
-"""Turns archived events into messages that can be offered again."""
+"""Conversion of archived events to messages for a replay."""
 
 import json
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _PAYLOAD = ("payload", "type", "content_type", "headers")
 
 
 class ReplayOf(StrEnum):
-    """The event that selects a message, within the given time range."""
+    """The kind of event that selects a message."""
 
     OFFERED = "offered"
     ACKED = "acked"
@@ -46,7 +46,7 @@ class ReplayArgs:
     """Target queue; None: the original queue."""
     after: timedelta = timedelta(0)
     rate: float | None = None
-    """Messages per second; None: all are due at once."""
+    """Messages per second; None: all are due immediately."""
     conflict: str = "keep"
     """By default a live message with the same key is kept."""
     payload_format: PayloadFormat = PayloadFormat.JSON
@@ -95,7 +95,7 @@ def roots(events: DataFrame) -> DataFrame:
 
 
 def planned(messages: DataFrame, args: ReplayArgs, start_at: datetime) -> DataFrame:
-    """Rows for the sink in the original order; with a rate, `due_at` spreads them from `start_at` on."""
+    """Rows for the sink in the original order; with a rate, their `due_at` values are spread from `start_at` on."""
     key = F.concat(F.lit(args.prefix), F.col("key"))
     if args.every_version:
         key = F.concat(key, F.lit("@"), F.col("version"))

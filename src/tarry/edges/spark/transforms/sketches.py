@@ -5,10 +5,10 @@ from pyspark.sql.types import LongType, MapType
 from tarry.edges.spark.transforms.query import sql
 
 EXACT_UP_TO = 100
-"""Different values per group. Above it a percentile is within 1 % of the exact one."""
+"""Maximum number of different values per group with exact percentiles. Beyond it they are within 1 %."""
 POINTS = ("p50", "p95", "p99")
 FREQUENCIES = MapType(LongType(), LongType())
-"""Microseconds, and how often."""
+"""Frequencies by microseconds."""
 
 
 def sketched() -> str:

@@ -1,4 +1,4 @@
-"""Folds events into the messages that must be live, and finds events that are impossible in their sequence."""
+"""Folds events into the expected live messages, and finds impossible sequences of events."""
 
 # pyright: basic
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ STATE = ("queue_id", "key", "version", "attempt", "priority", "due_at")
 
 
 def in_sequence(events: DataFrame) -> DataFrame:
-    """Each event of a message with the kind and version of its predecessor, and whether it is the last visible of its key."""
+    """Message events with the kind and version of their predecessor, and whether each is the last visible one of its key."""
     return query(sql("in_sequence", neutral=_listed(NEUTRAL)), events=events)
 
 
@@ -30,12 +30,12 @@ def impossible(sequence: DataFrame, truncated_queues: Sequence[int]) -> DataFram
 
 
 def folded(sequence: DataFrame) -> DataFrame:
-    """The last events of the messages that are live after all these events, one row per key."""
+    """The last events of live messages, one row per key."""
     return sequence.where(f"is_last and kind not in ({_listed(ENDS)})")
 
 
 def folded_dead(events: DataFrame) -> DataFrame:
-    """The burials of the dead letters that exist after all these events: neither redriven nor discarded."""
+    """The burials of dead letters that were neither redriven nor discarded."""
     ended = events.where("kind in ('redriven', 'discarded')")
     gone = ended.selectExpr("if(kind = 'discarded', version, from_version) as version")
     return events.where("kind = 'buried'").join(gone, "version", "left_anti")
@@ -47,7 +47,7 @@ def doubled(events: DataFrame) -> DataFrame:
 
 
 def compared(expected: DataFrame, stored: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Rows that differ between both sides, as `expected` and `found` structs, one of which may be null."""
+    """Rows that differ, as structs `expected` and `found`, one of which may be null."""
     state = f"struct({', '.join(name for name in expected.columns if name not in keys)})"
     present = stored.groupBy(*keys).agg(F.expr("count(*) as times"), F.expr(f"first({state}) as found"))
     both = expected.selectExpr(*keys, f"{state} as expected").join(present, list(keys), "full_outer")

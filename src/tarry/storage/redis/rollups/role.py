@@ -8,10 +8,11 @@ from datetime import datetime, timedelta
 
 from tarry.core.cron.model import DueCount, TickRecord
 from tarry.core.dead_letters.redrive import RedriveOutcome
+from tarry.core.durations import floored
 from tarry.core.errors import UnknownQueue
 from tarry.core.journal.events import Event, EventKind, JournalLevel
 from tarry.core.messages.model import Counted
-from tarry.core.rollups.compute import Timed, consumers_of, deaths_of, slices_of, start_of, times_of
+from tarry.core.rollups.compute import Timed, consumers_of, deaths_of, slices_of, times_of
 from tarry.core.rollups.model import (
     DUE_COUNTED,
     ConsumerSlice,
@@ -155,7 +156,7 @@ class RedisRollups(RedisRole):
     def _events(self, window: RollupWindow) -> Op[Timed]:
         infos = yield from self._queues.infos().start()
         events = yield from self._recent([info.name for info in infos if window.queue in (None, info.name)])
-        timed = ((start_of(event, window.width), event) for event in events)
+        timed = ((floored(event.at, window.width), event) for event in events)
         return [(start, event) for start, event in timed if window.since <= start < window.until]
 
     def _recent(self, names: Sequence[str]) -> Op[list[Event]]:

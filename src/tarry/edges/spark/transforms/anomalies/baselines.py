@@ -16,10 +16,10 @@ METRICS = ("offered", "acked", "failed", "processing", "lag")
 """Three counts and two durations."""
 
 BEFORE = timedelta(minutes=30)
-"""The longest sums of `series`."""
+"""Longest sum in `series`."""
 
 JUDGED = struct("date date, utc_hour int, hour int")
-"""The hours of dates, each with its hour of the week by local clocks."""
+"""Hours of dates, each with its local hour of the week."""
 
 
 def series(
@@ -32,7 +32,7 @@ def series(
 
 
 def unscaled(x: str) -> str:
-    """The value of an `x` of `series`."""
+    """The original value of an `x` of `series`."""
     counts = "metric in ('offered', 'acked', 'failed')"
     return f"if({counts}, greatest({x}, 0D) * greatest({x}, 0D), greatest(exp({x}) - 0.001D, 0D))"
 

@@ -30,8 +30,8 @@ BANDS = struct(
     "date date, queue_id int, metric string, scale int, hour int, n long, median double, before double, after double, "
     "sigma double, peak double, trough double"
 )
-"""Usual values in an hour of a date, from the same hours of the weeks before it, on the scale of `series`: the median and
-those of its neighbours, the spread, and how far the usual peak and trough are from it.
+"""Usual values in an hour of a date, from the same hours of the weeks before, on the scale of `series`: the median and those
+of the neighbouring hours, the spread, and the distance of the usual peak and trough from the median.
 """
 
 CONTINUABLE = struct(
@@ -41,28 +41,28 @@ CONTINUABLE = struct(
 """Published anomalies that began before the judged range and reached the start of the frames."""
 
 RAISED = struct("detector string, queue_id int, hour long, n long")
-"""`hour` is the number of the hour since 1970."""
+"""`hour`: hours since 1970."""
 
 _SUBJECT = ("queue_id", "key", "consumer", "side")
-"""The subject columns, as far as a detector has them: an anomaly continues only with the same subject."""
+"""Subject columns, if a detector has them: an anomaly continues only with the same subject."""
 
 
 @dataclass(frozen=True)
 class DetectorContext:
-    """The frames to judge. `since` and `until` bound what is judged; the frames begin earlier, as anomalies may."""
+    """The frames to judge. `since` and `until` bound the judged range; the frames begin earlier, as anomalies may."""
 
     events: DataFrame
-    """The new events since the last run, and those of the minute before: `schemas.EVENTS` without payloads, each with the
-    history of its message, see `tracing.with_history`.
+    """The events since the last run and of the minute before: `schemas.EVENTS` without payloads, each with the history of its
+    message, see `tracing.with_history`.
     """
     idle: DataFrame
-    """Leases after which nothing has happened, see `facts.idle`."""
+    """Leases without later events, see `facts.idle`."""
     metrics: DataFrame
-    """Per queue and minute, see `transforms.metrics`; minutes without events have no row. From some hours before
-    `minutes_since`.
+    """Metrics per queue and minute, see `transforms.metrics`, from some hours before `minutes_since`; minutes without events
+    have no row.
     """
     series: DataFrame
-    """The same per metric, with a row for every minute, see `baselines.series`."""
+    """The same per metric, with a row for every minute; see `baselines.series`."""
     queues: DataFrame
     profiles: DataFrame
     bands: DataFrame
@@ -70,17 +70,17 @@ class DetectorContext:
     """Events from here on are judged."""
     until: datetime
     minutes_since: datetime
-    """Minutes from here on are judged: all that may have changed."""
+    """Minutes from here on are judged: those that may have changed."""
     complete_until: datetime | None = None
     """The events are complete up to here: only silence before it counts. None: `until`."""
     kinds: frozenset[str] | None = None
-    """Kinds of the events, if known: a detector of other kinds is not run."""
+    """Kinds of the events, if known: detectors of other kinds are not run."""
     published: Mapping[str, DataFrame] = field(default_factory=dict)
-    """By detector, the published anomalies that began before `since`, if any: `CONTINUABLE`."""
+    """Published anomalies that began before `since`, by detector: `CONTINUABLE`."""
     continuable: DataFrame | None = None
     """The entry of `published` for the current detector."""
     raised: DataFrame | None = None
-    """`RAISED`: how many anomalies earlier runs have raised per hour."""
+    """`RAISED`: number of anomalies that earlier runs have raised per hour."""
 
     def by(self, detector: str) -> DetectorContext:
         """The same input with the published anomalies of one detector."""
@@ -98,12 +98,12 @@ class DetectorContext:
         return self.events.where(" or ".join(f"kind = '{kind}'" for kind in kinds))
 
     def args(self, **more: Any) -> dict[str, Any]:
-        """Arguments of a query: the judged range, and these."""
+        """Query arguments: the judged range and `more`."""
         return {"since": self.since, "until": self.until, **more}
 
 
 def continued(findings: DataFrame, published: DataFrame | None) -> DataFrame:
-    """The findings, with the start of the published one that they continue."""
+    """The findings, each with the start of the published anomaly that it continues."""
     if published is None:
         return findings
     subject = [name for name in _SUBJECT if name in findings.columns and name in published.columns]

@@ -34,8 +34,8 @@ def completed(frame: DataFrame, detector: Detector, context: DetectorContext) ->
 
     A detector must return queue_id, queue, window_from, window_to and sentence. Other missing columns become null;
     `evidence` defaults to the journal of the queue in the window. `identity` (text) identifies the anomaly across runs;
-    it defaults to the key, the consumer and the start, which is that of the published anomaly if it continues one.
-    With `id` in the frame, `most_per_hour` rows per queue are kept, those that earlier runs have raised included.
+    it defaults to the key, the consumer and the start, or the start of the published anomaly that it continues. With `id` in
+    the frame, `most_per_hour` rows per queue are kept, including those that earlier runs have raised.
     """
     given = frame.columns
     if missing := [column for column in _REQUIRED if column not in given]:

@@ -1,8 +1,8 @@
 # pyright: basic
 """Profile of a queue: lag, size, processing time, batch size.
 
-Stored as tallies: a small histogram per date, queue and measure, computed from the sketches of its minutes and hours when
-the date is over. The profile of a date is the sum of the tallies of the four weeks before it. Bins grow by 2^(1/8), so a
+Stored as tallies: a small histogram per date, queue and measure, computed from the sketches of its minutes and hours after
+the date has passed. The profile of a date is the sum of the tallies of the four weeks before it. Bins grow by 2^(1/8), so a
 quantile is accurate to 9 %, far below the factor of four used in the rules.
 """
 

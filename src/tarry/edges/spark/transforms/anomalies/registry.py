@@ -39,9 +39,9 @@ class Detector:
     version: int = 1
     """Increment when the function's results change: anomalies found by older versions stay as they are."""
     kinds: frozenset[str] = frozenset()
-    """Kinds of events without any of which it finds nothing; then it is not run. Empty: it is always run."""
+    """Run the detector only if events of one of these kinds exist. Empty: always."""
     by_minute: bool = False
-    """It judges `series` or `metrics`, which are complete from `minutes_since` on: what it no longer finds is withdrawn."""
+    """It judges `series` or `metrics`, which are complete from `minutes_since`: anomalies no longer found are withdrawn."""
 
     def find(self, context: DetectorContext) -> DataFrame:
         own = context.by(self.name)
@@ -70,7 +70,7 @@ def detector(
 class Registry:
     detectors: tuple[Detector, ...] = ()
     calendar: Calendar = UTC_CALENDAR
-    """What hours and days are alike, for the detectors of levels."""
+    """Which hours and days are comparable, for level detectors."""
 
     def __post_init__(self) -> None:
         names = [each.name for each in self.detectors]
@@ -115,7 +115,7 @@ class Registry:
         return replace(self, detectors=detectors)
 
     def with_calendar(self, zone: str, holidays: Iterable[date] = ()) -> Registry:
-        """The same detectors by the clocks of a zone, such as "Europe/Berlin". Holidays are compared with Sundays."""
+        """The same detectors with the local time of a zone, such as "Europe/Berlin". Holidays are compared with Sundays."""
         return replace(self, calendar=Calendar(zone, frozenset(holidays)))
 
 

@@ -1,5 +1,5 @@
 # pyright: basic
-"""Rules about single messages, and about many at once. The query of a rule is sql/NAME.sql, its arguments are the settings.
+"""Rules for single messages and bulk operations. The query of a rule is sql/NAME.sql, with its settings as arguments.
 
 Usual values come from the queue's profile of the previous four weeks. A queue that is normally slow or large (its own
 quantile exceeds the absolute limit) is judged only by its profile; otherwise it would be reported all day.
@@ -16,7 +16,7 @@ from tarry.edges.spark.transforms.anomalies.findings import limited
 from tarry.edges.spark.transforms.anomalies.registry import Detector, detector
 from tarry.edges.spark.transforms.query import query, sql
 
-# The line that names the error: the first, but the last of a traceback. The evidence has the whole text.
+# The line that names the error: the first one, or the last one of a traceback. The evidence has the whole text.
 _LINE = r"element_at(split(regexp_replace(error, r'^\s+|\s+$', ''), r'\s*\n\s*'), if(startswith(error, 'Traceback '), -1, 1))"
 _BECAUSE = f"coalesce(concat(' (', substring({_LINE}, 1, 200), ')'), '')"
 _BULK = sql("anomalies/bulk", operations=sql("anomalies/operations", events="select * from judged"))
@@ -89,7 +89,7 @@ def _anomalies(
 
 
 def _rule(name: str, severity: Severity, settings: Any, *kinds: str, text: str = "", **args: Any) -> Detector:
-    """`text`: instead of the query of this name."""
+    """`text`: replaces the query of this name."""
     text = text or sql(f"anomalies/{name}", because=_BECAUSE)
     return Detector(
         name,
@@ -104,7 +104,7 @@ def _rule(name: str, severity: Severity, settings: Any, *kinds: str, text: str =
 def zombie_message(context: DetectorContext, settings: ZombieMessage) -> DataFrame:
     args = context.args(known_until=context.known_until, **asdict(settings))
     zombies = query(sql("anomalies/zombie_message"), args, events=context.events, idle=context.idle)
-    # Not with those that were raised before: they are all found again.
+    # Without the raised ones: every run finds all of them again.
     return limited(zombies, settings.most_per_hour, "zombie_message", None).drop("id")
 
 

@@ -1,5 +1,5 @@
 # pyright: basic
-"""Statistical detectors: a metric that deviates from its usual value at this time of the week."""
+"""Statistical detectors: metrics that deviate from the usual value of this time of the week."""
 
 from dataclasses import asdict, dataclass
 
@@ -14,15 +14,15 @@ from tarry.edges.spark.transforms.query import query, sql
 
 @dataclass(frozen=True)
 class LevelSettings:
-    """Settings of a level detector. Unusual minutes with gaps of at most `gap` minutes are one incident, which is raised if
-    there are `lasting` of them, or one at twice the distance.
+    """Settings of a level detector. Unusual minutes with gaps of at most `gap` minutes are one incident. It is raised if it
+    has `lasting` such minutes, or one at twice the threshold.
     """
 
     metric: str
     threshold: float = 3.5
-    """Spreads from what is expected."""
+    """Distance from the expected value, in spreads."""
     peak: float = 1.25
-    """The usual peak of this time of day must be exceeded by this factor."""
+    """Factor by which the usual peak of this time of day must be exceeded."""
     trough: float = 1.0
     more: float = 0.5
     """Minimum effect: this share more than expected."""
@@ -49,7 +49,7 @@ def unusual_level(context: DetectorContext, settings: LevelSettings) -> DataFram
     frames = {"series": context.series, "bands": context.bands}
     if context.continuable is None:
         return query(sql("anomalies/levels/unusual_level", incidents=raised, **words), args, **frames)
-    # Precedes the sentence, which has the duration. Too low never continues too high.
+    # Before the sentence is built, because it contains the duration. A low level never continues a high one.
     side = "select *, if(coalesce(observed < expected_low, false), -1, 1) as side from {published}"
     published = query(side, published=context.continuable)
     lasting = continued(query(raised, args, **frames), published)

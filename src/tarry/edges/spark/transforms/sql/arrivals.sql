@@ -1,5 +1,5 @@
--- The messages of a recording, in seconds from its start, for the model of a queue. A version that was dropped or replaced before
--- it was delivered leaves at that time. Live versions are left out: how they end is not known.
+-- Recorded messages for the simulation of a queue, in seconds from the start. A version that was dropped or replaced before its
+-- delivery leaves at that time. Live versions are excluded: their outcome is unknown.
 select queue_id, (unix_micros(greatest(due_at, offered_at)) - :since_us) / 1000000D as at_s,
     coalesce(processing_s / greatest(attempts, 1), 0D) as service_s, coalesce(priority, 0) as priority,
     greatest(attempts - redeliveries - if(outcome = 'done', 1, 0), 0) as failures, redeliveries as losses,

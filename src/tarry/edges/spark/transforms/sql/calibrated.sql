@@ -1,6 +1,6 @@
--- Workers of a queue by its facts: how many leases were held at the same time, how long one was held on average, and the
--- messages a minute that this makes when no worker is idle. While messages waited, as many were held as the
--- workers can: the average over that time. If none waited for longer than one is processed, the most that were ever held.
+-- Workers of a queue, from its facts: the number of concurrent leases, their mean duration, and the resulting throughput per
+-- minute if no worker is idle. While messages waited, all workers were busy: the average number of leases over that time. If no
+-- message waited longer than the mean duration: the maximum number of concurrent leases.
 with worked as (
     select queue_id, unix_micros(first_leased_at) as start_us, processing_s / greatest(attempts, 1) as service_s, wait_s,
         avg(processing_s / greatest(attempts, 1)) over (partition by queue_id) as mean_s

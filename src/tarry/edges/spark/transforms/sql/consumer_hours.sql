@@ -1,6 +1,6 @@
--- Per consumer, queue and hour: the row of earlier events, if there is one, and new events, added up; see measured. Each event
--- counts in its own hour: a message leased in one hour and acked in the next counts in both. The success rate is acks among all
--- endings; the share is that of the leases of the queue, and changes with those of other consumers.
+-- Sums per consumer, queue and hour of the stored row, if any, and new events; see measured.sql. Each event counts in its own
+-- hour: a message leased in one hour and acked in the next counts in both. The success rate is the share of acks in all endings;
+-- `share` is the share of the queue's leases, and changes with those of other consumers.
 -- A failure is a nack, or a burial requested by the consumer or caused by its decoder; a burial after the last nack or expiry is
 -- already counted there. A consumer without a name is `unknown`.
 -- taken: leases within five seconds, the default of burst_dequeue. Spans that two rounds share count as two.

@@ -1,5 +1,5 @@
 -- The state of every version that is open or had events. The events of a version fold into one row by sums, minima and
--- maxima only, so that folding yesterday's result with today's events equals folding everything.
+-- maxima only, so folding yesterday's result with today's events equals folding all events.
 -- carried: yesterday's result. fresh: an event contributed, not only the carried row. was_open: there was a carried row.
 -- is_open: later events can change it. It is live, or dead and may be redriven; lost counts only without an end.
 with event as (

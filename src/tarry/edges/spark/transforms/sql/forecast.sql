@@ -1,4 +1,4 @@
--- Every queue and minute, starting with that of now: the load, the capacity and the backlog.
+-- Load, capacity and backlog of every queue and minute, starting with the current minute.
 -- The backlog is carried over: b' = max(0, b + planned - capacity). With s the running sum of planned - capacity plus the
 -- messages ready now, that is s - min(0, lowest s so far), which two windows compute.
 with every_minute as (

@@ -1,6 +1,6 @@
--- One row per queue and minute: that of earlier events, if there is one, and new events, added up. Sketches of the durations
--- are kept beside the percentiles, because percentiles cannot be added.
--- size: of payloads in bytes. operation: messages offered in one transaction.
+-- Sums per queue and minute of the stored row, if any, and new events. Sketches of the durations are stored with the
+-- percentiles, because percentiles cannot be added.
+-- size: payload bytes. operation: messages offered in one transaction.
 -- stored: rows of earlier rounds; those without new events stay as they are.
 with event as (
     select *, timestamp_seconds(floor(unix_seconds(at) / 60) * 60) as minute from {traced}

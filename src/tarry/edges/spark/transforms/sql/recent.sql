@@ -1,5 +1,5 @@
--- The facts of each queue since the latest minute after which enough of its messages have ended: workers show in some thousand
--- messages, and a busy queue has millions in an hour.
+-- The facts of each queue since the latest minute after which enough of its messages have finished: a few thousand messages show
+-- the number of workers, and a busy queue has millions in an hour.
 with latest as (
     select queue_id, min(minute) as since
     from (

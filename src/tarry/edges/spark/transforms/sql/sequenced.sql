@@ -1,6 +1,6 @@
--- Each event of a message with its history: an event has what happened, not what preceded it. The lag of a delivery needs
--- the end of the lease lost before it, and `expired` does not have the consumer that lost it. `refused` and `discarded` are
--- outside the life of a live row: the one is not under its lock, the other is of a dead letter.
+-- Each message event with its history, which the event itself does not contain. The lag of a delivery needs the end of the lease
+-- lost before it, and `expired` does not have the consumer that lost it. `refused` and `discarded` are not part of the life of a
+-- live row: the first is not written under its lock, the second belongs to a dead letter.
 -- carried: the versions that were open before; a live one is one event here that stands for its history.
 with life as (
     select id, xid, at, kind, queue_id, queue, key, version, attempt, priority, due_at, leased_at, lease_until, consumer, size, error,

@@ -1,4 +1,4 @@
--- One row per queue: when it first falls behind, when it has caught up, and its largest backlog.
+-- Per queue: when it first falls behind, when it has caught up, and its largest backlog.
 with late as (
     select *, min(if(saturated, minute, null)) over (partition by queue_id) as saturated_at from {forecast}
 )

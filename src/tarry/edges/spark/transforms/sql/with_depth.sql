@@ -1,6 +1,5 @@
--- Live and dead messages at the end of each minute, counted back from those after the last of all minutes: a late event changes
--- every minute after its own. round: the last one that changed the row.
--- levels: the live and dead messages of each queue after these minutes.
+-- Live and dead messages at the end of each minute, computed backwards from `levels`, the state after the last minute: a late
+-- event changes every minute after its own. round: the last round that changed the row.
 with counted as (
     select /*+ broadcast(level) */ minutes.* except (depth, dead), minutes.depth as depth_before, minutes.dead as dead_before,
         coalesce(level.depth, 0) - coalesce(sum(net) over later, 0) as depth,

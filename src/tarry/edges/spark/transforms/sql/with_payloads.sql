@@ -1,4 +1,4 @@
--- The content of a message is in the event of its offer, and that of a redriven one in the event of its root.
+-- The payload of a message is in its offer event; that of a redriven message is in the offer event of its root.
 with bodies as (
     select version as root, max_by(struct(payload, detail), id) as kept
     from {events}

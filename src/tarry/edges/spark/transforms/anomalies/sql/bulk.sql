@@ -1,5 +1,5 @@
--- Many messages in one operation. A purge of the queue is reported by queue_cleared instead of bulk_delete. Where large group
--- commits are usual, only larger ones are reported.
+-- Many messages in one operation. A purge of the queue is reported by queue_cleared instead of bulk_delete. In queues with
+-- large group commits, only larger ones are reported.
 with judged as (
     select * from {events} where at >= timestamp(:since) and at < timestamp(:until)
 ), counted as (

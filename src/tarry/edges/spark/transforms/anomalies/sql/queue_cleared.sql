@@ -1,4 +1,4 @@
--- Also for a queue without a journal: this event is always written.
+-- Reported even for queues without a journal: this event is always written.
 with cleared as (
     select *, bigint(get_json_object(detail, '$.count')) as observed, at - interval 1 minute as since,
         at + interval 1 minute as until

@@ -1,5 +1,5 @@
--- Stored findings, without those that were found again. Detectors of minutes have judged all that is between two instants: what
--- they no longer find there is gone.
+-- Stored findings, without those that were found again. Minute detectors have judged everything between two instants: findings
+-- that they no longer report there are removed.
 select stored.*
 from {stored} stored
 left anti join {findings} found on found.fingerprint = stored.fingerprint
