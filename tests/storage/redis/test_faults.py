@@ -19,7 +19,8 @@ from redis.retry import Retry
 from tarry import Message
 from tarry.api._sync.queue import Queue
 from tarry.app import App
-from tarry.core.errors import StoreUnavailable
+from tarry.core.errors import InvalidInput, StoreUnavailable
+from tarry.core.messages.model import Draft
 from tarry.core.messages.outcomes import Outcome, Settled
 from tarry.core.settings import RetrySettings, StoreSettings
 from tarry.storage.redis._sync.store import RedisStore
@@ -133,6 +134,16 @@ def test_a_full_memory_refuses_offers_as_a_whole_and_lets_consumers_work(
         finally:
             admin.config_set("maxmemory", 0)
     assert queue.offer("new", 2) is Outcome.CREATED
+
+
+@pytest.mark.parametrize(("n", "size"), [(100_001, 0), (257, 1 << 20)])
+def test_a_batch_that_would_occupy_the_server_for_long_is_refused(
+    app: App, queue: Queue[Any], n: int, size: int
+) -> None:
+    payload = bytes(size)
+    with pytest.raises(InvalidInput, match="at most"):
+        app.store.run(app.store.messages.offer_many(queue.name, [Draft(key=str(k), payload=payload) for k in range(n)]))
+    assert app.queues.counts(queue.name).ready.n == 0
 
 
 def test_a_busy_server_is_waited_for(app: App, queue: Queue[Any], server: RedisServer) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from tarry.core.errors import QueueFull
+from tarry.core.errors import InvalidInput, QueueFull
 from tarry.core.messages.model import CONFLICT_CODES, Draft, Filter, LeaseId, MessagePosition, StoredMessage
 from tarry.core.messages.outcomes import Outcome
 from tarry.storage.redis.operation import Op, RedisRole, Repetition, duration, instant, micros
@@ -17,6 +17,7 @@ from tarry.storage.redis.rows import draft_fields, packed_options, payload_hash,
 
 _OUTCOMES = {ord("c"): Outcome.CREATED, ord("u"): Outcome.UPDATED, ord("i"): Outcome.IGNORED}
 _FULL = b"full:"
+MOST_OFFERED, MOST_BYTES_OFFERED = 100_000, 256 << 20
 _SCANNED_AT_ONCE = 500
 """Messages of each priority that one script lists."""
 
@@ -107,6 +108,11 @@ class Offers(RedisRole):
     def offer(self, queue: str, drafts: Sequence[Draft], **once: Any) -> Op[list[Outcome]]:
         """`once` names the request, if it is not one of this process alone."""
         payloads = [draft.payload for draft in drafts]
+        if len(drafts) > MOST_OFFERED or sum(map(len, payloads)) > MOST_BYTES_OFFERED:
+            raise InvalidInput(
+                f"one call offers at most {MOST_OFFERED:,} messages and {MOST_BYTES_OFFERED >> 20} MiB to Redis",
+                hint="offer them in parts: a batch is one script, and other clients wait until it has ended",
+            )
         params = {
             "keys": [draft.key for draft in drafts],
             "hashes": "".join(map(payload_hash, payloads)),
