@@ -32,10 +32,6 @@ class Tries:
         self._until_s = 0.0
         self.fence = Fence(left)
 
-    @property
-    def has_met_lock(self) -> bool:
-        return self.lock is not None
-
     def failed(self, error: psycopg.Error, conn: AnyConnection | None, tried_s: float) -> float:
         """The pause before the next try. Raises the translated error if there is none."""
         if isinstance(error, LockNotAvailable):

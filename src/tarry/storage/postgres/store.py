@@ -171,7 +171,7 @@ class AsyncPostgresStore(PostgresRoles):
             try:
                 self._in_flight.begin()  # ASYNC
                 try:
-                    if tries is not None and tries.has_met_lock:
+                    if tries is not None and tries.lock is not None:
                         has_turn = await self._take_turn(tries)
                     own = await self._pool.getconn()
                     if True:  # ASYNC

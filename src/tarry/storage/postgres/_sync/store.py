@@ -134,7 +134,7 @@ class PostgresStore(PostgresRoles):
             tried_s, own, has_turn = time.monotonic(), None, False
             try:
                 try:
-                    if tries is not None and tries.has_met_lock:
+                    if tries is not None and tries.lock is not None:
                         has_turn = self._take_turn(tries)
                     own = self._pool.getconn()
                     if tries is None and self._left_sessions:

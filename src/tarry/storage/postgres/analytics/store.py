@@ -18,6 +18,7 @@ from tarry.core.journal.events import EventKind
 from tarry.storage.postgres.analytics import operations
 from tarry.storage.postgres.analytics.database import Role
 from tarry.storage.postgres.statement import Row, each, made, value, value_or_none
+from tarry.wire.base import same_fields
 
 R = TypeVar("R")
 Rows = Sequence[tuple[Any, ...]]
@@ -172,11 +173,11 @@ class PostgresRounds(Role):
 
     def head(self, lake: str) -> Round | None:
         """The last completed round."""
-        return self._rounds(lake)[0]
+        return self._rounds(lake).get(True)
 
     def planned(self, lake: str) -> Round | None:
         """The round that a run has planned and not completed."""
-        return self._rounds(lake)[1]
+        return self._rounds(lake).get(False)
 
     def plan(self, planned: Round) -> None:
         self._database.write("analytics/rounds/plan", **asdict(planned))
@@ -210,13 +211,10 @@ class PostgresRounds(Role):
         """Let the next round begin with the first event: it replaces the derived tables."""
         self._database.write("analytics/rounds/forget", lake=lake)
 
-    def _rounds(self, lake: str) -> tuple[Round | None, Round | None]:
-        def decode(rows: list[Row]) -> tuple[Round | None, Round | None]:
-            by_state: dict[bool, Round] = {}
-            for row in rows:
-                values = row._asdict()
-                is_done: bool = values.pop("is_done")
-                by_state[is_done] = Round(**values)
-            return by_state.get(True), by_state.get(False)
+    def _rounds(self, lake: str) -> dict[bool, Round]:
+        """By whether the round is completed."""
+
+        def decode(rows: list[Row]) -> dict[bool, Round]:
+            return {row.is_done: Round(**same_fields(row, Round)) for row in rows}
 
         return self._database.fetch("analytics/rounds/rounds", decode, lake=lake)

@@ -366,15 +366,11 @@ def counts(queue: str, limit: int, now: datetime | None, positions: Sequence[Sca
     def decode(rows: list[Row]) -> Counts:
         row = known(queue, rows)[0]
         due_capped, later_capped = row.due > limit, row.later > limit
-
-        def counted(n: int, *, capped: bool) -> Counted:
-            return Counted(min(n, limit), capped)
-
         return Counts(
-            delayed=counted(row.delayed, capped=later_capped),
-            ready=counted(row.ready, capped=due_capped),
-            leased=counted(row.leased, capped=due_capped or later_capped),
-            dead=counted(row.dead, capped=row.dead > limit),
+            delayed=Counted(min(row.delayed, limit), later_capped),
+            ready=Counted(min(row.ready, limit), due_capped),
+            leased=Counted(min(row.leased, limit), due_capped or later_capped),
+            dead=Counted.up_to(limit, row.dead),
             lag_for=row.lag,
         )
 

@@ -1,7 +1,8 @@
 """`RollupsRole` on PostgreSQL."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from tarry.core.cron.model import DueCount, TickRecord
@@ -30,6 +31,7 @@ from tarry.storage.postgres.journal.statements import prefer_bitmap_scans
 from tarry.storage.postgres.messages.statements import possible, storable
 from tarry.storage.postgres.operation import PostgresOperation, PostgresRole
 from tarry.storage.postgres.statement import Op, Row, bind, each, made, value
+from tarry.wire.base import same_fields
 
 WINDOW = 50_000
 """Transactions added by one statement."""
@@ -57,7 +59,7 @@ class PostgresRollups(PostgresRole):
         return self._sql("rollups/depths", each(made(DepthSlice)), **_params(window), sum_of=_names(sum_of))
 
     def standings(self, *, limit: int = 1_000, queue: str | None = None) -> PostgresOperation[list[Standing]]:
-        return self._sql("rollups/standings", _standings(limit), limit=storable(limit), queue=queue)
+        return self._sql("rollups/standings", each(partial(_standing, limit=limit)), limit=storable(limit), queue=queue)
 
     def due_ahead(
         self, since: datetime, until: datetime, every: timedelta, *, queue: str | None = None, limit: int = DUE_COUNTED
@@ -73,7 +75,8 @@ class PostgresRollups(PostgresRole):
         return self._sql("rollups/deaths", each(_death_slice), **params)
 
     def redrive_outcome(self, job: int, *, limit: int = 10_000) -> PostgresOperation[RedriveOutcome]:
-        return self._sql("rollups/redrive_outcome", _outcome(limit), job=possible(job), limit=storable(limit))
+        decode = partial(_outcome, limit=limit)
+        return self._sql("rollups/redrive_outcome", decode, job=possible(job), limit=storable(limit))
 
     def recent_ticks(
         self, schedules: Sequence[str], until: datetime, *, limit: int
@@ -117,41 +120,24 @@ def _roll_up(now: datetime | None) -> Op[RolledUp]:
     return RolledUp(events, complete=is_whole)
 
 
-def _standings(limit: int) -> Callable[[list[Row]], list[Standing]]:
-    def counted(n: int, scanned: int) -> Counted:
-        return Counted(n, scanned >= limit)
-
-    def decode(rows: list[Row]) -> list[Standing]:
-        return [
-            Standing(
-                queue=row.queue,
-                counts=Counts(
-                    delayed=counted(row.later - row.later_held, row.later),
-                    ready=counted(row.due - row.due_held, row.due),
-                    leased=counted(row.due_held + row.later_held, max(row.due, row.later)),
-                    dead=counted(row.dead, row.dead),
-                    lag_for=row.lag,
-                ),
-                waiting=row.waiting,
-                live_total=row.live_total,
-                dead_total=row.dead_total,
-            )
-            for row in rows
-        ]
-
-    return decode
+def _standing(row: Row, limit: int) -> Standing:
+    counts = Counts(
+        delayed=Counted(row.later - row.later_held, row.later >= limit),
+        ready=Counted(row.due - row.due_held, row.due >= limit),
+        leased=Counted(row.due_held + row.later_held, max(row.due, row.later) >= limit),
+        dead=Counted(row.dead, row.dead >= limit),
+        lag_for=row.lag,
+    )
+    return Standing(counts=counts, **same_fields(row, Standing, "counts"))
 
 
 def _death_slice(row: Row) -> DeathSlice:
     return DeathSlice(**row._asdict() | {"consumers": tuple(row.consumers)})
 
 
-def _outcome(limit: int) -> Callable[[list[Row]], RedriveOutcome]:
-    def decode(rows: list[Row]) -> RedriveOutcome:
-        if not rows:
-            return RedriveOutcome(Counted(0), Counted(0))
-        row = rows[0]
-        again = Counted(row.died_again, row.walked_dead >= limit)
-        return RedriveOutcome(again, Counted(row.live, row.walked_live >= limit))
-
-    return decode
+def _outcome(rows: list[Row], limit: int) -> RedriveOutcome:
+    if not rows:
+        return RedriveOutcome(Counted(0), Counted(0))
+    row = rows[0]
+    again = Counted(row.died_again, row.walked_dead >= limit)
+    return RedriveOutcome(again, Counted(row.live, row.walked_live >= limit))

@@ -14,7 +14,7 @@ from tarry.core.workers.model import (
 )
 from tarry.storage.postgres.arrays import TextArray
 from tarry.storage.postgres.operation import PostgresOperation, PostgresRole
-from tarry.storage.postgres.statement import Row, each, value
+from tarry.storage.postgres.statement import Row, each, made, no_result, value
 
 
 class PostgresWorkers(PostgresRole):
@@ -23,13 +23,13 @@ class PostgresWorkers(PostgresRole):
         return self._sql("workers/report", value, **asdict(worker) | {"queues": TextArray(worker.queues)} | kept)
 
     def leave(self, id: str) -> PostgresOperation[None]:
-        return self._sql("workers/leave", lambda rows: None, id=id)
+        return self._sql("workers/leave", no_result, id=id)
 
     def list(self) -> PostgresOperation[builtins.list[RunningWorker]]:
         return self._sql("workers/list", each(_worker), kept_for=KEPT_FOR)
 
     def releases(self, since: datetime) -> PostgresOperation[builtins.list[WorkerRelease]]:
-        return self._sql("workers/releases", each(_release), since=since)
+        return self._sql("workers/releases", each(made(WorkerRelease)), since=since)
 
     def drain(self, consumer: str) -> PostgresOperation[int]:
         return self._sql("workers/drain", value, consumer=consumer, kept_for=KEPT_FOR)
@@ -37,7 +37,3 @@ class PostgresWorkers(PostgresRole):
 
 def _worker(row: Row) -> RunningWorker:
     return RunningWorker(**row._asdict() | {"queues": tuple(row.queues)})
-
-
-def _release(row: Row) -> WorkerRelease:
-    return WorkerRelease(**row._asdict())

@@ -82,14 +82,7 @@ class PostgresRetention(Role):
 
     def journal_days(self) -> dict[date, bool]:
         """The days before today that are in the journal, and whether each has its own partition."""
-
-        def decode(rows: list[Row]) -> dict[date, bool]:
-            days: dict[date, bool] = {}
-            for row in rows:
-                days[row.day] = days.get(row.day, False) or row.is_partition
-            return days
-
-        return self._database.fetch("analytics/retention/journal_days", decode)
+        return self._database.fetch("analytics/retention/journal_days", dict[date, bool])
 
     def is_rolled_up(self, day: date) -> bool:
         return self._database.query(pruning.is_rolled_up(day).run)
