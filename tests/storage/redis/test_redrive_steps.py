@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tarry import Queue
+from tarry import Message, Queue
 from tarry.app import App
-from tarry.core.dead_letters.redrive import RedriveState
+from tarry.core.dead_letters.redrive import WALK, RedriveState
 from tarry.core.errors import InvalidState
 from tarry.storage.redis._sync.store import RedisStore
 from tarry.storage.redis.operation import RedisOperation
@@ -142,3 +142,17 @@ def test_after_a_cancel_a_letter_is_dead_or_redriven_and_a_late_step_moves_none(
     store._reply(calls[-1])
     left = [letter.key for letter in queue.dead_letters.list()]
     assert (sorted(left), received(other)) == (([], sorted(names)) if begun else (sorted(names), []))
+
+
+def test_a_job_finds_the_letters_that_fit_behind_more_than_one_step_walks(app: App) -> None:
+    queue = app.queue(new_name())
+    for first in range(0, WALK + 1_000, 1_000):
+        queue.offer_many([Message(key=str(first + n), payload=0) for n in range(1_000)])
+        queue.leases.bury([delivery.lease_id for delivery in queue.try_poll_many(1_000)])
+    queue.offer_many([Message(key=key, payload=0, type="t") for key in "abc"])
+    queue.leases.bury([delivery.lease_id for delivery in queue.try_poll_many(3)])
+    job = queue.dead_letters.start_redrive(type="t")
+    steps = [app.store.run(app.store.dead_letters.advance_redrive(job.id)) for _ in range(3)]
+    assert steps[2] is None, "it had ended before"
+    assert app.store.run(app.store.dead_letters.redrive_job(job.id)).state is RedriveState.DONE  # pyright: ignore[reportOptionalMemberAccess]
+    assert received(queue) == ["a", "b", "c"]

@@ -101,6 +101,24 @@ class RedisDeadLetters(RedisRole):
         most: int | None = None,
     ) -> Op[builtins.list[Letter]]:
         """Letters that fit, from a position on, until there are enough, `most` were read, or the end."""
+        return (
+            yield from self._walk(
+                queue, where, position, newest_first=newest_first, payloads=payloads, enough=enough, most=most
+            )
+        )[0]
+
+    def _walk(
+        self,
+        queue: str,
+        where: DeadFilter,
+        position: DeadPosition | None,
+        *,
+        newest_first: bool = False,
+        payloads: bool = False,
+        enough: Callable[[builtins.list[Letter]], bool],
+        most: int | None,
+    ) -> Op[tuple[builtins.list[Letter], DeadPosition | None]]:
+        """As `_scan`, with the position at which it stopped; None: it reached the end."""
         fitting: builtins.list[Letter] = []
         scanned = 0
         while True:
@@ -121,9 +139,11 @@ class RedisDeadLetters(RedisRole):
                 letter.row.fingerprint = fingerprint(letter.row.reason, letter.row.error)
             fitting += [letter for letter in page if letter.fits(where)]
             scanned += len(page)
-            if len(page) < _PART or enough(fitting) or (most is not None and scanned >= most):
-                return fitting
+            if len(page) < _PART:
+                return fitting, None
             position = page[-1].position
+            if enough(fitting) or (most is not None and scanned >= most):
+                return fitting, position
 
     @operation
     def groups(self, queue: str, *, limit: int = 100, cap: int = 10_000) -> Op[builtins.list[DeadGroup]]:
@@ -317,14 +337,17 @@ class RedisDeadLetters(RedisRole):
             return letter.row.version < stored.before_version and letter.position.died_at <= job.created_at
 
         at_once = job.at_once if job.target is None else min(job.at_once, _MOVED_AT_ONCE)
-        letters = yield from self._scan(
+        letters, reached = yield from self._walk(
             job.queue, job.where, position, enough=lambda letters: len(letters) > at_once, most=WALK
         )
         fitting = [letter for letter in letters if is_old(letter)]
         chosen = fitting[:at_once]
-        last = (chosen[-1].position.died_at, chosen[-1].position.version) if chosen else stored.after
+        if len(fitting) > at_once or reached is None:
+            last = (chosen[-1].position.died_at, chosen[-1].position.version) if chosen else stored.after
+        else:
+            last = (reached.died_at, reached.version)
         died_again = 0 if job.stop_above is None else (yield from self._died_again(stored))
-        ended = len(fitting) <= at_once
+        ended = len(fitting) <= at_once and (reached is None or reached.died_at > job.created_at)
         return (yield from self._execute(stored, now, chosen, ended=ended, last=last, died_again=died_again))
 
     def _died_again(self, stored: StoredJob) -> Op[int]:
