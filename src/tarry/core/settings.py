@@ -89,7 +89,6 @@ class RetrySettings:
         return cls(retries=0)
 
     def pause(self, failures: int) -> timedelta:
-        """The pause after this many consecutive failures."""
         return min(self.cap_for, self.initial_for * 2 ** min(max(failures - 1, 0), 30))
 
     def is_over(self, failures: int, spent_s: float) -> bool:

@@ -1,7 +1,7 @@
 """The classic delay queue: a blocking priority queue whose head can be taken only once it is due.
 
-It is not a store: items have no key and no lease, and a taken item is gone. It is for programs that need just that on
-one machine, and the reference for every other way to wait.
+It is not a store: items have no key and no lease, and a taken item is gone. It serves programs on one machine that need no
+more, and it is the reference for all other ways of waiting.
 """
 
 import math
@@ -25,12 +25,12 @@ class DelayQueue(Generic[T]):
     """Any number of producers and consumers; every item is taken once, never before its time, earliest first.
 
     Leader-follower pattern: one waiting consumer sleeps for exactly the head's delay, the others until they are
-    notified, so a due item wakes one thread, not all. A consumer that leaves notifies the next, also by timeout or
-    exception.
+    notified, so a due item wakes one thread, not all. A consumer that leaves, also after a timeout or an exception,
+    notifies the next.
 
     `strategy` decides where items are kept and how consumers wait. Times are readings of `monotonic`, in seconds:
-    changes of the wall clock have no effect. A custom `condition` must have a reentrant lock: `remove` compares items,
-    which runs code of the caller.
+    wall clock changes have no effect. A custom `condition` must have a reentrant lock: `remove` compares items, which
+    runs the caller's code.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class DelayQueue(Generic[T]):
             return self._closed
 
     def put(self, item: T, *, at: float | None = None, after: timedelta | None = None) -> Timer[T]:
-        """Add an item; never blocks. Due `at` a reading of the clock, or `after` a while; by default, and if past, now.
+        """Add an item; never blocks. It is due `at` a clock reading or `after` a delay; immediately by default or if past.
 
         Keep the returned timer if the item may have to be cancelled.
         """
@@ -75,8 +75,7 @@ class DelayQueue(Generic[T]):
             awaited = self._timers.wake_at()
             timer = self._timers.start(item, due, now)
             if self._timers.wake_at() < awaited:
-                # The leader sleeps for another item, which is no longer the head: another consumer must lead for this
-                # one.
+                # The leader sleeps for an item that is no longer the head: another consumer must lead for this one.
                 self._leader = None
                 self._changed.notify()
             return timer
@@ -114,13 +113,13 @@ class DelayQueue(Generic[T]):
             if timer is None:
                 return None
             seconds = max(timer.due - self._monotonic(), 0.0)
-        # The longest timedelta is shorter than the longest float, and an item may never be due.
+        # A float may exceed the longest timedelta, and an item may never be due.
         return timedelta(seconds=seconds) if seconds < timedelta.max.total_seconds() else timedelta.max
 
     def remove(self, item: T) -> bool:
         """Remove the earliest item that equals this one, due or not. Compares all items: prefer `cancel`."""
         with self._changed:
-            # Iterate over a copy: comparing may run code of the caller, which may call `put`.
+            # Iterate over a copy: comparing may run the caller's code, which may call `put`.
             equal = [timer for timer in list(self._timers) if timer.item == item]
             return bool(equal) and self._timers.cancel(min(equal, key=order))
 
@@ -158,7 +157,7 @@ class DelayQueue(Generic[T]):
         try:
             self._changed.wait(_waitable(seconds))
         finally:
-            # Not if an earlier item arrived meanwhile: another consumer may already lead.
+            # Not if an earlier item has arrived: another consumer may already lead.
             if self._leader is this:
                 self._leader = None
 

@@ -1,8 +1,8 @@
 """The classic ways to wait for a timer, behind one interface. For their costs see docs/explanation/timers.md.
 
-A strategy decides where timers are kept, and thereby when to check them, and how a thread waits on a condition until
-then. A wakeup is only a reason to check again, so a wait may end early for any reason. The delay queue and the
-in-memory store accept any strategy.
+A strategy decides where timers are kept, and so when they are checked, and how a thread waits on a condition until then. A
+wakeup is only a reason to check again, so a wait may end early for any reason. The delay queue and the in-memory store
+accept any strategy.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from tarry.delayqueue.timers import TimerHeap, TimerWheel
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """The base of all strategies: a heap of timers, and waits that last until the head is due or a notification."""
+    """The base of all strategies: a heap of timers, and waits until the head is due or a notification arrives."""
 
     def timers(self) -> TimerHeap[Any]:
-        """A structure for the timers of one queue."""
+        """The timer structure of one queue."""
         return TimerHeap()
 
     def waiting(self, changed: Condition, monotonic: Callable[[], float]) -> Condition:
@@ -39,9 +39,9 @@ class WaitNotify(Strategy):
 
 @dataclass(frozen=True, slots=True)
 class WaitNotifyScan(Strategy):
-    """Wait and notify, and every sleeper also checks by itself once per `scan_every`.
+    """Wait and notify, and every sleeper also checks once per `scan_every`.
 
-    A lost notification, or a thread that died while it slept for the head, therefore costs at most one interval.
+    So a lost notification, or a leader thread that died, costs at most one interval.
     """
 
     scan_every: timedelta = timedelta(seconds=1)
@@ -104,7 +104,7 @@ class TimingWheel(Strategy):
 
 
 class _TunedCondition:
-    """A condition with the lock and waiters of another, and other waits."""
+    """A condition with the lock and waiters of another condition, but its own `wait`."""
 
     def __init__(self, inner: Condition, wait: Callable[[_TunedCondition, float | None], bool]) -> None:
         self._inner = inner

@@ -1,4 +1,4 @@
-"""Timers ordered by due time: the next one, and those due at an instant given by the caller. Nothing here waits.
+"""Timers ordered by due time: the next one, and those due at a given instant. Nothing here waits.
 
 Instants are readings of one monotonic clock, in seconds: any number except NaN. Not thread-safe: callers that share a
 structure need a lock.
@@ -17,12 +17,12 @@ from tarry.core.errors import InvalidInput
 T = TypeVar("T")
 
 _TOLERATED: Final = 64
-"""Cancelled entries that a heap may keep: removing them from a short heap every time would cost more than they do."""
+"""Cancelled entries that a heap may always keep: removing them from a short heap would cost more."""
 _BITS: Final = 10
 SLOTS: Final = 1 << _BITS
 _MASK: Final = SLOTS - 1
 LEVELS: Final = 4
-"""With ticks of a millisecond: a second, 17 minutes, 12 days, 35 years. Later timers are kept in the heap."""
+"""With ticks of a millisecond they cover a second, 17 minutes, 12 days and 35 years. The heap has later timers."""
 _FAR: Final = 1 << 62
 """The tick of instants whose number would overflow, including infinity."""
 
@@ -38,7 +38,7 @@ class Timer(Generic[T]):
         self.number = number
         """Sequence number: timers with equal due times are popped in the order of their start; items are not compared."""
         self.container: TimerHeap[T] | Slot[T] | None = None
-        """What holds the timer and alone may change this; None once it was popped or cancelled."""
+        """The owner of the timer, which alone may change this; None after it was popped or cancelled."""
         self.index = 0
         """The position in the slot of a wheel."""
 
@@ -51,8 +51,8 @@ def order(timer: Timer[T]) -> tuple[float, int]:
 
 
 class TimerHeap(Generic[T]):
-    """Exact to the resolution of the clock. Start and pop in O(log n), cancel in O(1): a cancelled entry stays until it
-    surfaces or such entries are a majority."""
+    """Exact to the clock's resolution. Start and pop in O(log n), cancel in O(1): a cancelled entry stays until it reaches
+    the top or such entries are a majority."""
 
     __slots__ = ("_heap", "_live", "_started")
 
@@ -128,8 +128,8 @@ class TimerWheel(TimerHeap[T]):
     such a slot, its timers move down. Occupied slots are found by the bits of an integer, so empty slots cost nothing
     and cause no wakeups.
 
-    A slot that time has reached is moved to the heap, which has exact times. Timers are therefore popped in the order of
-    due times, also within a tick, and a call in the middle of a tick returns what is due by then.
+    A reached slot is moved to the heap, which has exact times. So timers are popped in due order, even within a tick, and
+    a call in the middle of a tick returns the timers due by then.
     """
 
     __slots__ = ("_ahead", "_earliest", "_elapsed", "_levels", "_tick")
@@ -142,7 +142,7 @@ class TimerWheel(TimerHeap[T]):
         self._tick = tick
         self._levels: tuple[Level[T], ...] = tuple(Level(number) for number in range(LEVELS))
         self._ahead = 0
-        """The number of timers in slots, which are not in the heap."""
+        """Number of timers in slots, outside of the heap."""
         self._elapsed = -1
         self._earliest: float | None = math.inf
         """Lower bound of all due times. None: compute it on demand."""
@@ -154,7 +154,7 @@ class TimerWheel(TimerHeap[T]):
         return chain(super().__iter__(), *self._levels)
 
     def start(self, item: T, due: float, now: float) -> Timer[T]:
-        # Without this the first timers after a pause would go into slots as coarse as the pause was long.
+        # Otherwise the first timers after a pause would go into slots as coarse as the pause was long.
         self._advance(now)
         if self._earliest is not None and due < self._earliest:
             self._earliest = due
@@ -168,7 +168,7 @@ class TimerWheel(TimerHeap[T]):
                     level.put(timer, tick)
                     self._ahead += 1
                     return
-        # Already reached, or so far away that there are few enough to keep in the heap.
+        # Already reached, or so far away that only few timers exist.
         super()._insert(timer)
 
     def cancel(self, timer: Timer[T]) -> bool:
@@ -224,7 +224,7 @@ class TimerWheel(TimerHeap[T]):
                 for timer in slot.timers:
                     self._insert(timer)
         if self._earliest is not None and self._earliest <= now:
-            # Possibly of a cancelled timer: the caller that woke for it must not wake for it again.
+            # It may belong to a cancelled timer: the caller must not wake for it again.
             self._earliest = None
 
     def _tick_of(self, instant: float) -> int:
@@ -285,7 +285,6 @@ class Level(Generic[T]):
             self._drop(slot)
 
     def next_after(self, elapsed: int) -> Slot[T] | None:
-        """The first occupied slot ahead."""
         occupied = self._occupied
         if not occupied:
             return None

@@ -1,8 +1,8 @@
 """Tarry in a Django project: `INSTALLED_APPS = ["tarry.django"]`, `manage.py tarry …`, and an app on Django's database.
 
-The setting TARRY is a dictionary, each key of it optional: DATABASE (the alias, "default"), QUEUES (names, or settings by
-name, which `manage.py migrate` creates), WORKER ("shop.tasks:worker", for `manage.py tarry worker`), DASHBOARD (an address,
-for a link in the admin).
+The setting TARRY is a dictionary with optional keys: DATABASE (an alias, by default "default"), QUEUES (names, or settings by
+name, created by `manage.py migrate`), WORKER ("shop.tasks:worker", for `manage.py tarry worker`), DASHBOARD (the address of
+the admin's link).
 """
 # pyright: basic
 
@@ -22,7 +22,7 @@ with needs_extra("django", "tarry.django"):
 __all__ = ["app", "close", "dsn", "settings"]
 
 _apps: dict[str, App] = {}
-"""By address: tests have their own database."""
+"""Apps by address: tests have their own database."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ def dsn(alias: str | None = None) -> str:
 
 
 def app() -> App:
-    """The app of this process, opened by the first call: after the server has forked, and in tests on their database."""
+    """The app of this process. Opened by the first call, so after the server has forked, and in tests on their database."""
     address = dsn()
     if address not in _apps:
         _apps[address] = connect(address)
@@ -70,6 +70,6 @@ def app() -> App:
 
 
 def close() -> None:
-    """Close the apps of this process: at the end of tests, so that their database can be dropped."""
+    """Close the apps of this process, so tests can drop their database."""
     while _apps:
         _apps.popitem()[1].close()

@@ -1,4 +1,4 @@
-"""Queues as Django's admin shows them. Read only: not managed by Django, and changed by Tarry alone."""
+"""Queues for Django's admin. Read-only: not managed by Django, and changed only by Tarry."""
 # pyright: basic
 
 from django.db import models
@@ -16,7 +16,7 @@ class Queue(models.Model):
 
     class Meta:
         managed = False
-        db_table = 'tarry"."queue'  # with its schema: Django puts quotes around it
+        db_table = 'tarry"."queue'  # with its schema; Django adds the outer quotes
         default_permissions = ("view",)
         ordering = ("name",)
 

@@ -1,4 +1,4 @@
-"""The worker of the setting TARRY, for `tarry worker tarry.django.process:worker`, also in processes that it starts."""
+"""The worker of the setting TARRY, for `tarry worker tarry.django.process:worker` and its child processes."""
 # pyright: basic
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def __getattr__(name: str) -> Worker:
 
 @contextmanager
 def fresh_connections(delivery: Any) -> Iterator[None]:
-    """Close connections that are broken or too old, as Django does around a request."""
+    """Close broken and outdated connections, as Django does around a request."""
     from django.db import close_old_connections
 
     close_old_connections()

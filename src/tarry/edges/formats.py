@@ -1,4 +1,4 @@
-"""Instants in readable form, and the parsers and formatters of `core.durations`."""
+"""Readable instants, and the parsers and formatters of `core.durations`."""
 
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -29,7 +29,7 @@ def relative(at: datetime, now: datetime) -> str:
 
 
 def past(text: str | None, name: str, now: datetime) -> datetime | None:
-    """An instant, or a time ago."""
+    """Parse an instant, or a duration before now."""
     if text is None:
         return None
     with suppress(InvalidInput):

@@ -11,7 +11,7 @@ from tarry.core.cron.timezones import comes, first_change, offset, reading, zone
 from tarry.edges.formats import exact
 
 LATE_FOR = timedelta(minutes=1)
-"""After this time a schedule that is due counts as one that no scheduler plans."""
+"""A schedule that is overdue for this long counts as not planned by any scheduler."""
 MISFIRE = {
     Misfire.ONCE: "one message for all missed ticks",
     Misfire.SKIP: "missed ticks are left out",
@@ -38,7 +38,7 @@ def clock(schedule: Schedule) -> str:
 
 
 def note(schedule: Schedule, fire: Fire) -> str:
-    """Remarks about a coming tick: a verdict, a change of the clock, another due time."""
+    """Remarks about a future tick: a verdict, a clock change, another due time."""
     notes: list[str] = []
     if fire.verdict is not None and fire.verdict.value != "planned":
         notes.append(fire.verdict.value)

@@ -1,8 +1,8 @@
-"""Texts without the passwords that they quote."""
+"""Removal of passwords from texts."""
 
 import re
 
-# Up to the next white space: a password may contain any other character. An unclosed quote hides the rest.
+# Up to the next white space: a password may contain any other character. After an unclosed quote, all is hidden.
 # Possessive (`*+`): no backtracking, so the cost is linear.
 _PASSWORD = re.compile(
     r"""\b((?:ssl)?password\s*+=\s*+)(?:'(?:[^'\\]|\\.)*+(?:'|\\?\Z)|(?:[^\s\\]|\\.)++)""", re.IGNORECASE | re.DOTALL

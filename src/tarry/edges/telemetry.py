@@ -1,4 +1,4 @@
-"""Spans and metrics of a worker. OpenTelemetry and prometheus-client are optional dependencies."""
+"""Worker spans and metrics. OpenTelemetry and prometheus-client are optional dependencies."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 6
 def trace(worker: Worker) -> None:
     """Create a consumer span around every handler call, linked to the span that offered the message.
 
-    Names and attributes follow OpenTelemetry's conventions for messaging. It is a link, not a parent: the message may have
-    waited for days.
+    Names and attributes follow OpenTelemetry's messaging conventions. The offering span is a link, not a parent: the message
+    may have waited for days.
     """
     with needs_extra("telemetry", "a span"):
         from opentelemetry import trace as otel
@@ -83,7 +83,7 @@ class Metrics:
         worker.on("finished")(self._on_finished)
 
     def text(self) -> bytes:
-        """In the format that Prometheus reads."""
+        """The metrics in Prometheus's text format."""
         from prometheus_client import generate_latest
 
         return generate_latest(self.registry)

@@ -176,7 +176,7 @@ def test_one_that_exits_ends_neither_the_worker_nor_its_slot(
 
 def test_one_for_a_queue_without_a_handler_is_refused(worker: tarry.Worker, tarry_app: tarry.App) -> None:
     worker.on_dead("paymnets")(lambda handled: None)
-    with pytest.raises(InvalidInput, match="on_dead is for paymnets"):
+    with pytest.raises(InvalidInput, match="on_dead is registered for paymnets"):
         drain(worker, tarry_app)
 
 

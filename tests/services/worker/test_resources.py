@@ -108,7 +108,7 @@ def ignore(order: str) -> None: ...
 
 def test_what_cannot_be_given_is_refused_when_the_handler_is_registered() -> None:
     worker = Worker()
-    with pytest.raises(InvalidInput, match="takes resources, and this worker has none"):
+    with pytest.raises(InvalidInput, match="takes resources, but this worker has none"):
 
         @worker.handler("a")
         async def wants(order: str, *, resources: Resources) -> None: ...

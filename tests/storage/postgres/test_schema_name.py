@@ -204,10 +204,10 @@ def test_an_invalid_address_for_listening_is_refused_without_its_password(addres
 
 
 def test_an_address_of_redis_has_no_schema(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InvalidInput, match="an address of Redis"):
+    with pytest.raises(InvalidInput, match="a Redis address"):
         tarry.connect("redis://localhost/0", schema="tenant_a")
-    with pytest.raises(InvalidInput, match="an address of Redis"):
+    with pytest.raises(InvalidInput, match="a Redis address"):
         tarry.connect("redis://localhost/0?schema=tenant_a")
     monkeypatch.setenv("TARRY_DSN", "rediss+cluster://localhost?schema=tenant_a")
-    with pytest.raises(InvalidInput, match="an address of Redis"):
+    with pytest.raises(InvalidInput, match="a Redis address"):
         tarry.connect()

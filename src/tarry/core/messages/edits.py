@@ -30,5 +30,4 @@ class Edit:
 
     @property
     def detail(self) -> dict[str, list[str]]:
-        """The detail of the journal's event."""
         return {"fields": sorted(self.named)}

@@ -64,8 +64,6 @@ class WaitHint(NamedTuple):
 
 
 class Waiter(Protocol):
-    """One waiting consumer."""
-
     def wake(self) -> bool:
         """End its sleep, from any thread. False if its event loop is closed."""
         ...
@@ -219,7 +217,6 @@ class WaitQueue:
         return keys
 
     def groups_of(self, queue: str) -> list[WaitKey]:
-        """Keys of the groups that wait for this queue."""
         if not self._groups:  # the usual case, which needs no lock
             return []
         with self._lock:

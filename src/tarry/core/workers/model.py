@@ -40,8 +40,6 @@ class WorkerState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerReport(WorkerState):
-    """The report that a worker sends."""
-
     at: datetime
     """The worker's clock, from which the store computes the skew."""
 

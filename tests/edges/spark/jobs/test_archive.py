@@ -221,5 +221,5 @@ def test_a_file_is_found_in_its_lake_wherever_that_lies(root: str) -> None:
 
 @pytest.mark.parametrize("given", ["/data/lake-{1,2}", "s3a://bucket/*/lake", "/data/[old]"])
 def test_a_place_that_spark_would_take_for_many_is_refused(given: str) -> None:
-    with pytest.raises(InvalidInput, match="as a pattern"):
+    with pytest.raises(InvalidInput, match="as a path pattern"):
         Lake.at(given)

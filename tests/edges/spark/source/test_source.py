@@ -221,7 +221,7 @@ def test_a_declared_column_of_another_type_is_refused(spark: SparkSession, stock
 
 def test_without_an_address_the_error_names_how_to_give_one(spark: SparkSession) -> None:
     register(spark)
-    with pytest.raises(AnalysisException, match="which database"):
+    with pytest.raises(AnalysisException, match="no database is given"):
         spark.read.format("tarry").load()
 
 

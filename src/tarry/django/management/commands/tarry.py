@@ -1,4 +1,4 @@
-"""`manage.py tarry …`: the command line of Tarry on Django's database."""
+"""`manage.py tarry …`: Tarry's command line on Django's database."""
 # pyright: basic
 
 import os
@@ -14,7 +14,9 @@ _WORKER = "tarry.django.process:worker"
 
 
 class Command(BaseCommand):
-    help = "Run a command of Tarry on Django's database: worker, scheduler, sweeper, serve, queue list, db status, doctor …"
+    help = (
+        "Run a Tarry command on Django's database: worker, scheduler, sweeper, serve, queue list, db status, doctor …"
+    )
     requires_system_checks = ()
 
     def create_parser(self, prog_name: str, subcommand: str, **options: Any) -> CommandParser:

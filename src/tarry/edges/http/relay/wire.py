@@ -355,7 +355,6 @@ def delivery(
 
 
 def message(row: AnyMessage, *, with_payload: bool = True) -> dict[str, Any]:
-    """A live message or a dead letter."""
     content = row.payload if isinstance(row.payload, Content) else Content(row.payload, row.content_type)
     shown = {
         "id": str(MessageId(row.queue, row.key)),

@@ -88,6 +88,5 @@ class Rows:
 
 
 def json_rows(frame: DataFrame, *columns: str) -> Iterator[str]:
-    """The rows as JSON objects."""
     rows = frame.selectExpr(f"to_json(struct({', '.join(columns)}), {_JSON}) as row")
     return (row["row"] for row in rows.toLocalIterator())
