@@ -65,11 +65,11 @@ class _Ledger:
         entries = [entry for entry in self.entries() if entry.record.key is not None]
         made = [entry for entry in entries if entry.record.verdict is not Verdict.WITHDRAWN]
         last = max(made, key=lambda entry: entry.record.tick, default=None)
-        # Also if it was offered again, or redriven: what counts is a live message of this key.
+        # Also if the message was offered again or redriven: any live message with this key counts.
         return last is not None and last.queue is not None and last.record.key in last.queue.rows
 
     def accepts(self, tick_change: TickChange, change: ScheduleChange) -> bool:
-        """Whether this tick is entered; equals the rule in `cron/enter_ticks.sql` and `remove_forgotten.sql`."""
+        """Whether this tick is entered: the rule of `cron/enter_ticks.sql` and `remove_forgotten.sql`."""
         same_tick, by_instant = self.ticks[tick_change.tick], change.by_instant(tick_change)
         others = (other.record.verdict for config_hash, other in same_tick.items() if config_hash != tick_change.hash)
         if by_instant and not FIRED.isdisjoint(others):
@@ -109,7 +109,7 @@ class MemoryCron(MemoryRole):
         self._revisions = count(1)
         self._states: dict[str, ScheduleState] = {}
         self._ledger_queues: dict[str, dict[str, str]] = {}
-        """By the name of a schedule, its ledgers and their queues; the one that was installed last is the last."""
+        """The ledgers of each schedule name and their queues, in the order of installation."""
         self._ledgers: dict[str, _Ledger] = {}
 
     @locked
@@ -189,13 +189,13 @@ class MemoryCron(MemoryRole):
                 self._states[schedule] = replace(state, spec=spec, revision=next(self._revisions))
 
     def _ledger_of(self, schedule: str) -> _Ledger:
-        """Of a schedule that was deleted, the ledger that its name used last."""
+        """The ledger of a schedule; for a deleted one, the ledger that its name used last."""
         state = self._states.get(schedule)
         name = next(reversed(self._ledger_queues.get(schedule, {schedule: ""}))) if state is None else state.ledger
         return self._ledgers.get(name) or _Ledger()
 
     def _adopt_ledger(self, schedule: str, queue: str, current: str | None) -> str:
-        """The ledger of a schedule that is installed: its own, that which this queue had before, or a new one. The same as
+        """The ledger of a newly installed schedule: its current one, the last one with this queue, or a new one. The rule of
         `cron/adopt_ledger.sql`."""
         queues = self._ledger_queues.setdefault(schedule, {})
         before = [name for name, owner in queues.items() if owner == queue]

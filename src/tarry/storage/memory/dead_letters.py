@@ -76,7 +76,7 @@ class MemoryDeadLetters(MemoryRole):
 
     @locked
     def redrive(self, queue: str, *, versions: Sequence[int] | None = None, limit: int = 1000) -> int:
-        """Only where the key is free: of several dead letters of one key only the oldest is redriven."""
+        """Redrive letters whose key is free: of several with one key, only the oldest."""
         state = self._state.queue(queue)
         moved = 0
         for dead in state.dead_fitting(DeadFilter(versions=None if versions is None else tuple(versions))):
@@ -156,7 +156,7 @@ class MemoryDeadLetters(MemoryRole):
         return max(min(job.next_at for job in jobs) - self._now, timedelta(0)) if jobs else None
 
     def label(self, *, limit: int = 1000, leadership: Leadership | None = None) -> MemoryOperation[int]:
-        """No-op: here a dead letter has its fingerprint from the beginning."""
+        """No-op: dead letters in memory always have a fingerprint."""
         return self._result(0)
 
 
@@ -175,8 +175,8 @@ def _revive(
     max_attempts: int | None = None,
     **detail: int,
 ) -> Row | None:
-    """Redrive as a new ready version with attempts reset and a link to the old one; None if the key is live already. To
-    another queue it is offered there, and discarded here."""
+    """Redrive a letter as a new ready version with attempts reset and a link to the old one; None if the key is live. With
+    another target, it is offered there and discarded here."""
     into = target or queue
     if dead.row.key in into.rows:
         return None
@@ -236,7 +236,7 @@ def _step(running: _Running, now: datetime) -> None:
 
 
 def _died_again(running: _Running) -> int:
-    """Since the last step, of what the job redrove."""
+    """The number of redriven messages that died since the last step."""
     deaths = [
         dead for dead in running.target.dead.values() if running.judged is None or dead.age_order > running.judged
     ]

@@ -24,7 +24,7 @@ class MemoryJournal(MemoryRole):
 
     @locked
     def tail(self, after: str | None, *, until: str | None = None, limit: int = 1_000, most: int = 20_000) -> EventPage:
-        """Nothing commits late here, so every position is the id of an event, written as the snapshot that sees it."""
+        """Nothing commits late in memory, so a position is an event id, in the form of the snapshot that sees it."""
         log = self._state.log
         current = self._position(log.last_id)
         if after is None:

@@ -1,4 +1,4 @@
-"""`MaintenanceRole` in memory: leadership, for parts of one program that must not do the same work, and the sweep."""
+"""`MaintenanceRole` in memory: leadership among the parts of one program, and the sweep."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -43,7 +43,7 @@ class MemoryMaintenance(MemoryRole, NoDatabase):
         return leadership
 
     def needing_sweep(self, queues: Sequence[str]) -> MemoryOperation[list[str]]:
-        """All of them: a look at a queue would cost as much as its sweep."""
+        """All queues: checking a queue would cost as much as its sweep."""
         return self._result(list(queues))
 
     @locked
@@ -67,9 +67,9 @@ class MemoryMaintenance(MemoryRole, NoDatabase):
             if row.key in exhausted:
                 swept.bury(row, "exhausted", None)
                 buried += 1
-        # Recorded and buried messages are no longer found, so the next step may start from the beginning.
+        # Recorded and buried messages are not found again, so the next step may start from the head.
         return Swept(expired, buried, len(due), () if len(stuck) > limit else None)
 
     def remove_leftovers(self) -> MemoryOperation[int]:
-        """No-op: a queue in memory is deleted at once."""
+        """No-op: a queue in memory is deleted immediately."""
         return self._result(0)

@@ -1,7 +1,6 @@
-"""`MessagesRole` in memory. A poll has three steps: claim under the lock, decode without it, then lease the unchanged.
+"""`MessagesRole` in memory. A poll claims rows under the lock, decodes without it, then leases the unchanged rows.
 
-Decoding runs code of the caller: under the lock it could block every other thread, or deadlock. A decoder that raises
-fails its own message, as a nack would.
+The caller's decoder could block every other thread or deadlock under the lock. If it raises, its message fails as by a nack.
 """
 
 import builtins
@@ -46,7 +45,7 @@ P = TypeVar("P")
 
 @dataclass(slots=True, eq=False)
 class _Claim(Generic[P]):
-    """A row that no other poll sees until it is leased, buried or released; then what its payload was decoded to."""
+    """A row that no other poll sees until it is leased, buried or released, and its decoded payload."""
 
     row: Row
     token: UUID | None
@@ -64,7 +63,7 @@ class _Claim(Generic[P]):
             self.problem, self.error = "decoder raised", decoder_error(self.row.key, error)
 
     def is_valid(self, queue: MemoryQueue) -> bool:
-        """Not if it was updated, dropped or settled meanwhile: that operation has already placed it."""
+        """False if the row was updated, dropped or settled since: that operation has already moved it."""
         return queue.rows.get(self.row.key) is self.row and self.row.token == self.token
 
 
@@ -102,7 +101,7 @@ class MemoryMessages(MemoryRole):
                 for claim in fresh:
                     if claim.problem is None:
                         claim.decode(decode)
-                # A bug of a decoder costs one call at most n attempts.
+                # A bug in a decoder costs one call at most n attempts.
                 if not fresh or any(claim.problem == "decoder raised" for claim in fresh):
                     break
             with self._state.locked() as now:
@@ -124,7 +123,7 @@ class MemoryMessages(MemoryRole):
             row = claim.row
             if row.has_unrecorded_lease:
                 queue.note(EventKind.EXPIRED, row, leased=True)
-            if claim.problem == "exhausted":  # not another attempt: the expired lease was counted when it began
+            if claim.problem == "exhausted":  # not an attempt: the expired lease was counted at its start
                 queue.bury(row, "exhausted", None)
                 continue
             token = uuid4()
@@ -143,7 +142,7 @@ class MemoryMessages(MemoryRole):
         return leases
 
     def _fail(self, queue: MemoryQueue, row: Row, failure: Failure, retry: Retry | None) -> None:
-        """End a lease by a nack: the message is due again after the delay, or dead."""
+        """Nack a leased row: the message is due again after the delay, or dead."""
         error = None if failure.error is None else clip_error(failure.error)
         attempts_of_nack = None if retry is None else retry.max_attempts
         allowed = row.attempts_allowed(queue.settings, attempts_of_nack)
@@ -189,9 +188,7 @@ class MemoryMessages(MemoryRole):
 
         def touch(state: MemoryQueue, row: Row) -> Settled | None:
             if row.is_free(now):
-                # Too late, even if it was not leased again yet: the holder must know that another consumer may lease it
-                # any time.
-                return Settled.LEASE_LOST
+                return Settled.LEASE_LOST  # another consumer may lease the message at any time
             row.lease_until = now + row.leases_for(state.settings, lease_for)
             state.order.lease(row)
             state.note(EventKind.TOUCHED, row, leased=True)
@@ -228,7 +225,7 @@ class MemoryMessages(MemoryRole):
     def _settle(
         self, verb: str, queue: str, lease_ids: Sequence[LeaseId], act: Callable[[MemoryQueue, Row], Settled | None]
     ) -> builtins.list[Settled]:
-        """One by one, each in the queue of its message: a queue may have been renamed since the lease. `act` returns
+        """Settle one by one, each in the queue of its message, which may have been renamed since the lease. `act` returns
         None for success. Key and token decide; the time matters only for `touch`."""
 
         def settle(lease_id: LeaseId) -> Settled:
@@ -325,7 +322,7 @@ class MemoryWakeup(MemoryRole):
 
     @locked
     def announce(self, queue: str, *, sleep_for: timedelta, type: str | None = None) -> WaitHint:
-        """Nothing to register: changes in this process always notify the waiters."""
+        """Registers nothing: changes in this process always notify the waiters."""
         return WaitHint(self._state.look_in(self._state.queue(queue), type, self._now), ALWAYS)
 
 
@@ -347,7 +344,7 @@ def _require_capacity(queue: MemoryQueue, drafts: Sequence[Draft]) -> None:
 
 
 def offer_one(queue: MemoryQueue, draft: Draft, now: datetime) -> Outcome:
-    """Raises `QueueFull` if the key is new and the queue has its `max_depth`."""
+    """Offer a message. Raises `QueueFull` if the key is new and the queue has reached its `max_depth`."""
     _require_capacity(queue, [draft])
     return offer(queue, draft, now)
 

@@ -19,16 +19,16 @@ from tarry.wire.base import same_fields
 OFFERED = ("key", "payload", "content_type", "priority", "type", "lease_for", "max_attempts", "retry")
 """Fields that a row takes from its draft unchanged."""
 _TOLERATED = 64
-"""Removed entries that a heap may keep: removing them from a short heap every time would cost more than they do."""
+"""Removed entries that a heap may keep: rebuilding a short heap for each of them would cost more."""
 
 
 def copied(headers: Mapping[str, str] | None) -> dict[str, str] | None:
-    """A copy: later changes of the caller's mapping must not change the message. No headers are None."""
+    """A copy, so that later changes of the caller's mapping do not change the message. None if there are no headers."""
     return dict(headers) if headers else None
 
 
 def untraced(headers: Mapping[str, str] | None) -> dict[str, str]:
-    """The headers that count when an offer is compared with the live message."""
+    """The headers that are compared when an offer meets a live message."""
     return {name: value for name, value in (headers or {}).items() if name not in TRACE_HEADERS}
 
 
@@ -47,15 +47,15 @@ class Row:
     max_attempts: int | None
     retry: Retry | None
     planned_at: datetime
-    """The due time as offered: an identical offer is compared with it."""
+    """The due time of the offer, with which later offers are compared."""
     due_at: datetime
-    """When it is deliverable: the planned time until a nack moves it."""
+    """When the message is deliverable: the planned time until a nack changes it."""
     created_at: datetime
     due_limit: datetime | None = None
-    """Debounces cannot delay the message beyond this."""
+    """The latest due time that debounces can set."""
     attempt: int = 0
     attempts_of_poll: int | None = None
-    """The limit requested by the last poll, used if the message has none of its own."""
+    """The limit of the last poll, used if the message has none."""
     last_error: str | None = None
     token: UUID | None = None
     leased_at: datetime | None = None
@@ -150,7 +150,7 @@ class DeadRow:
 
 
 class RowHeap:
-    """Rows by an instant, then version. A removed row stays in it until it surfaces or such rows outnumber the rest."""
+    """Rows by an instant, then version. Removed rows stay in the heap until they reach its head or outnumber the others."""
 
     __slots__ = ("_entries", "_heap")
 
@@ -180,7 +180,7 @@ class RowHeap:
         return None
 
     def _sweep(self) -> None:
-        # Without this a key that is updated forever, or a type that is never polled, would fill the memory.
+        # Otherwise a key that is updated forever, or a type that is never polled, would fill the memory.
         if len(self._heap) > 2 * len(self._entries) + _TOLERATED:
             self._heap = list(self._entries.values())
             heapq.heapify(self._heap)
@@ -188,7 +188,7 @@ class RowHeap:
 
 @dataclass(slots=True, eq=False)
 class RowView:
-    """All rows of a queue, or those of one type: waiting ones by priority, and leased ones."""
+    """The rows of a queue or of one type: waiting rows by priority, and leased rows."""
 
     waiting: defaultdict[int, RowHeap] = field(default_factory=lambda: defaultdict(RowHeap))
     leased: RowHeap = field(default_factory=RowHeap)
@@ -198,11 +198,10 @@ class RowView:
 
 
 class DeliveryOrder:
-    """All rows of one queue in delivery order, also per type: the next message without scanning all of them.
+    """All rows of one queue in delivery order, also per type: finds the next message without a scan.
 
-    Waiting messages are ordered by due time and leased ones by the end of their lease, both independent of the current
-    time. A clock that is set back therefore needs no repair: a message moved too early is moved back when it reaches the
-    head.
+    Waiting messages are ordered by due time and leased ones by the end of their lease, both independent of the current time.
+    So a clock that is set back needs no repair: a message moved too early is moved back when it reaches the head.
     """
 
     def __init__(self) -> None:
@@ -245,7 +244,7 @@ class DeliveryOrder:
         return taken
 
     def next_at(self, now: datetime, type: str | None) -> datetime | None:
-        """When a row may become deliverable; an instant that is not after `now` means at once."""
+        """When a row may become deliverable; not after `now`: immediately."""
         view = self._views.get(type)
         if view is None:
             return None
@@ -261,7 +260,7 @@ class DeliveryOrder:
             row = head[1]
             if row.is_free(now):
                 return row
-            self.lease(row)  # Its lease had ended, and the clock was set back since.
+            self.lease(row)  # its lease had expired before the clock was set back
         return None
 
     def _return_expired(self, view: RowView, now: datetime) -> None:

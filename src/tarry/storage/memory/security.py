@@ -36,7 +36,7 @@ class MemorySecurity(MemoryRole):
     def add_key(self, key: ApiKey, *, expires_for: timedelta | None) -> ApiKey:
         now = self._now
         if key.id in self._keys:
-            raise InvalidState("there is a key with this id already", hint="try again: ids are random")
+            raise InvalidState("a key with this id exists already", hint="try again: ids are random")
         self._keys[key.id] = key.added(now, expires_for)
         return self._keys[key.id].current(now)
 

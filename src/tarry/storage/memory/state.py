@@ -1,4 +1,4 @@
-"""The state of an in-memory store, which its roles share, and its operations: functions that run under its lock and clock."""
+"""The shared state of an in-memory store's roles, and its operations: functions that run under its lock and clock."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ R_co = TypeVar("R_co", covariant=True)
 Role = TypeVar("Role", bound="MemoryRole")
 
 Timelines = dict[str, deque[Event]]
-"""The events of one queue's messages by key. They belong to the queue, and so survive its renaming."""
+"""The events of one queue's messages by key. They belong to the queue, so a rename keeps them."""
 
 ALWAYS: Final = timedelta(days=3650)
 _NOTHING = timedelta(0)
@@ -45,7 +45,7 @@ _HASH_BYTES = 8
 
 
 class EventLog:
-    """The events of all queues in order: the last `kept` (None: all). Bounded, because no archive takes them over."""
+    """The last `kept` events of all queues in order (None: all). Bounded, because there is no archive."""
 
     def __init__(self, kept: int | None) -> None:
         self.name = secrets.token_hex(8)
@@ -69,7 +69,7 @@ class EventLog:
 
 
 class MemoryState:
-    """The state that the roles share. All of it but `now` and `locked` may be used only inside of `locked`."""
+    """The state that the roles share. Everything except `now` and `locked` may be used only inside `locked`."""
 
     def __init__(
         self,
@@ -85,11 +85,11 @@ class MemoryState:
         self.strategy = strategy
         self.lock = threading.Lock()
         self.locked_at = self.now()
-        """When the operation that runs took the lock: all its changes have this time."""
+        """When the current operation took the lock: all its changes have this time."""
         self.log = EventLog(events_kept)
         self.queues: dict[str, MemoryQueue] = {}
         self.leaders: dict[str, Leadership] = {}
-        """The last leader of each name; its lease may be over."""
+        """The last leader of each name; its lease may have expired."""
         self.wait_queue = _wait_queue(settings, strategy)
         # Every change notifies the waiters, except a manually moved clock.
         self.wait_queue.is_listening = isinstance(clock, AuthorityClock)
@@ -119,7 +119,7 @@ class MemoryState:
                 self.wait_queue.notify(key, look_in)
 
     def look_in(self, queue: MemoryQueue, type: str | None, now: datetime) -> timedelta | None:
-        """When to check for a message: at once if one is due, else when the strategy's timers do. None: there is none."""
+        """The time until the next check: zero if a message is due, else by the strategy's timers. None: no message."""
         next_at = None if queue.paused_at is not None else queue.order.next_at(now, type)
         if next_at is None:
             return None
@@ -132,23 +132,23 @@ class MemoryState:
         return max(due_in, timedelta(seconds=timers.wake_at() - now_s))
 
     def queue(self, name: str) -> MemoryQueue:
-        """For all verbs that never create a queue."""
+        """The queue, for verbs that never create one."""
         queue = self.queues.get(name)
         if queue is None:
             raise UnknownQueue(name)
         return queue
 
     def used_queue(self, name: str) -> MemoryQueue:
-        """For offers and polls, which create their queue if it is missing."""
+        """The queue, for offers and polls, which create it if it is missing."""
         if name not in self.queues and self.settings.create_queues:
             return self.create_queue(name, QueueSettings())
         return self.queue(name)
 
     def leased_queue(self, name: str, lease_id: LeaseId) -> MemoryQueue | None:
-        """The queue of this name, or the one that had it before and whose message has this lease."""
+        """The queue with this name, or the one that had it before and whose message has this lease."""
         named = self.queues.get(name)
         if named is not None and named.has_lease(lease_id):
-            return named  # without a look at the other queues, of which there may be many
+            return named  # without a search of the other queues
         renamed = (each for each in self.queues.values() if name in each.former_names and each.has_lease(lease_id))
         return next(renamed, named)
 
@@ -162,13 +162,13 @@ class MemoryState:
         return last if last is not None and last.lease_until > self.locked_at else None
 
     def leads(self, leadership: Leadership | None) -> bool:
-        """Whether a leadership is valid; None: the work needs no leader."""
+        """Whether the leadership is valid, or None, for work without a leader."""
         leader = None if leadership is None else self.leader(leadership.name)
         return leadership is None or (leader is not None and leader.fence == leadership.fence)
 
 
 def _wait_queue(settings: StoreSettings, strategy: Strategy | None) -> WaitQueue:
-    """The wait queue of blocking polls: by the settings, or by a strategy."""
+    """The wait queue of blocking polls, configured by the settings or by a strategy."""
     if strategy is None:
         return WaitQueue(
             scan_every=settings.scan_every, listening_scan_every=settings.listening_scan_every, monotonic=time.monotonic
@@ -222,7 +222,7 @@ class MemoryQueue:
         return row is not None and row.token == lease_id.token
 
     def add(self, row: Row) -> None:
-        """Add a row. It replaces a row with the same key, which is then no longer live."""
+        """Add a row, which replaces a row with the same key."""
         old = self.rows.get(row.key)
         if old is not None:
             self.order.remove(old)
@@ -290,7 +290,7 @@ class MemoryQueue:
             return
         has_content = kind in _WITH_CONTENT
         has_payload = has_content and level is JournalLevel.PAYLOADS
-        if has_content:  # the type, and for a payload what is needed to decode and route it
+        if has_content:  # the type, and with a payload the fields to decode and route it
             routing: dict[str, Any] = {"type": row.type}
             if has_payload:
                 routing |= {"content_type": row.content_type, "headers": row.headers}
@@ -328,7 +328,7 @@ class MemoryRole:
 
     @property
     def _now(self) -> datetime:
-        """The time of the operation that runs."""
+        """The time of the current operation."""
         return self._state.locked_at
 
     def _result(self, value: R) -> MemoryOperation[R]:
@@ -336,7 +336,7 @@ class MemoryRole:
 
 
 def locked(method: Callable[Concatenate[Role, P], R]) -> Callable[Concatenate[Role, P], MemoryOperation[R]]:
-    """Make an operation of a method, which runs under the store's lock."""
+    """Turn a method into an operation that runs under the store's lock."""
 
     @wraps(method)
     def operation(self: Role, /, *args: P.args, **kwargs: P.kwargs) -> MemoryOperation[R]:

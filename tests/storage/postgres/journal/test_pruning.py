@@ -189,7 +189,7 @@ def test_a_forgotten_lake_is_reported_and_can_be_abandoned(
     for job, lock in (("archive", "lake /old"), ("metrics", "metrics /old")):
         with manifest.run(job, exclusive=lock, lake="/old"):
             code, error = abandon("/old", "--yes")
-            assert (code, "wait until it has ended" in error) == (ExitCode.CONFLICT, True), error
+            assert (code, "wait until it has finished" in error) == (ExitCode.CONFLICT, True), error
     assert abandon("/old")[0] == ExitCode.USAGE, "there is no terminal to confirm it on"
     assert prune(app) == []
     assert [abandon(lake, "--yes")[0] for lake in ("/old", "/never", "/old")] == [0, 0, ExitCode.NOT_FOUND]

@@ -1,4 +1,4 @@
-"""Database access of the pipeline: one connection per operation, closed afterwards, or one that is kept."""
+"""Database access of the pipeline: one connection per operation, or one that is kept."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 _TRIES = 3
 LOCK_LIMIT: LiteralString = "set local lock_timeout = '5min'"
-"""Longer than that of a store: jobs wait for each other's merges. Per transaction, for poolers."""
+"""Longer than the timeout of a store: jobs wait for each other's merges. Per transaction, for poolers."""
 
 
 class Database:
@@ -34,7 +34,7 @@ class Database:
             yield conn
 
     def query(self, make: Callable[[], Op[R]]) -> R:
-        """Run an idempotent operation, with retries: one that reads, or whose repetition changes nothing."""
+        """Run an operation that only reads or may be repeated, with retries."""
         for left in range(_TRIES - 1, -1, -1):
             try:
                 with self.connection() as conn:
@@ -63,9 +63,7 @@ class Database:
 
 
 class KeptDatabase(Database):
-    """Keeps its connection between operations, for a thread that polls; an error closes it. No snapshot is
-    held in between.
-    """
+    """Keeps its connection between operations, for a thread that polls; an error closes it. It holds no snapshot."""
 
     _kept: Connection[Any] | None = None
 

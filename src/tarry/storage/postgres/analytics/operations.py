@@ -1,4 +1,4 @@
-"""Results of the pipeline as operations: the pipeline and the command line run them blocking, the broker awaiting."""
+"""Pipeline results as operations. The pipeline and the command line run them blocking, the broker awaiting."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as NotBase64
@@ -30,7 +30,7 @@ OF_THE_PORT = (
 
 
 class _Position(msgspec.Struct, array_like=True, frozen=True):
-    """The last row of a page, by the columns that order the rows."""
+    """The sort columns of the last row of a page."""
 
     at: datetime
     id: int
@@ -152,8 +152,8 @@ def last_runs(jobs: Sequence[str]) -> Op[list[PastRun]]:
     runs = yield from statement.run()
     unlocked = {run.id for run, is_locked in runs if not is_locked}
     if unlocked:
-        # The run may have ended between the read of its row and that of its lock: the end is recorded before the lock is
-        # released, so a second read shows it.
+        # The run may have ended between the reads of its row and its lock. Its end is recorded before the lock is released,
+        # so a second read shows it.
         runs = yield from statement.run()
     return [replace(run, state="lost") if run.id in unlocked and run.state == "running" else run for run, _ in runs]
 
@@ -161,7 +161,7 @@ def last_runs(jobs: Sequence[str]) -> Op[list[PastRun]]:
 def rows_of(
     queue: str | None, verb: LiteralString, decode: Callable[[Row], R], params: Mapping[str, Any]
 ) -> Op[list[R]]:
-    """The decoded rows of a statement, of one queue or of all."""
+    """The decoded rows of a statement for one queue or all."""
     id = yield from queue_id(queue)
     return (yield from bind(verb, each(decode), **params, queue_id=id).run())
 
@@ -176,7 +176,7 @@ def queue_id(queue: str | None) -> Op[int | None]:
 
 
 def limited(limit: int | None) -> int | None:
-    """Check a limit. A larger one is refused, not lowered: a short page would be taken for the last one."""
+    """Check a limit. A too large one is refused, not lowered: a short page would be taken for the last one."""
     if limit is not None and not 0 <= limit <= MAX_ROWS:
         raise InvalidInput(f"limit must be from 0 to {MAX_ROWS:,}, not {limit:,}")
     return limit
@@ -193,7 +193,7 @@ def visible(patterns: Sequence[str] | None) -> dict[str, Any]:
 
 
 def with_quantiles(row: Row, *measures: str) -> dict[str, Any]:
-    """The row with the columns lag_p50_s, lag_p95_s and lag_p99_s as one value `lag`, and so on for each measure."""
+    """The row with the columns lag_p50_s, lag_p95_s and lag_p99_s as one value `lag`; likewise for each measure."""
     values = row._asdict()
     for measure in measures:
         p50, p95, p99 = (values.pop(f"{measure}_{point}_s") for point in ("p50", "p95", "p99"))

@@ -35,7 +35,7 @@ _PUT: Final[Mapping[Table, LiteralString]] = {
 
 
 class PipelineAnalytics(Role):
-    """What jobs write, and the aggregates that reports read. Single rows: `AnalyticsRole`."""
+    """Results written by jobs, and aggregates read by reports. Single rows: `AnalyticsRole`."""
 
     def metric_spans(
         self, queue: str | None, since: datetime, until: datetime, step: timedelta | None
@@ -112,7 +112,7 @@ class PostgresAnomalies(Role):
     def publish(
         self, rows: Iterable[str], *, detectors: Sequence[str], since: datetime, until: datetime, run_id: int
     ) -> Published:
-        """Store what these detectors found between two instants, as JSON objects, in one transaction.
+        """Store the findings of these detectors between two instants, as JSON objects, in one transaction.
 
         Existing anomalies keep their id and acknowledgement. Muted ones are not raised.
         """
@@ -162,14 +162,14 @@ class PostgresAnomalies(Role):
     def acknowledge(
         self, ids: Sequence[int], *, by: str | None = None, note: str | None = None, is_false_positive: bool = False
     ) -> int:
-        """Acknowledge anomalies, or mark them as false positives; returns how many were not so before."""
+        """Acknowledge anomalies, or mark them as false positives; returns the number of changed ones."""
         return self._database.query(
             lambda: operations.acknowledge_all(ids, by, note, is_false_positive=is_false_positive)
         )
 
 
 class PostgresRounds(Role):
-    """Of each lake: the last completed round, the planned one, and the levels of queues after the completed one."""
+    """The last completed and the planned round of each lake, and the queue levels after the completed one."""
 
     def head(self, lake: str) -> Round | None:
         """The last completed round."""
@@ -194,8 +194,8 @@ class PostgresRounds(Role):
         )
         if number is None:
             raise InvalidState(
-                f"another run has completed round {planned.number} of the lake {planned.lake} meanwhile; nothing is lost, "
-                "and it continues from there",
+                f"another run has already completed round {planned.number} of the lake {planned.lake}; nothing is lost, "
+                "and the next run continues from there",
                 hint="run one pipeline at a time on a lake",
             )
 
@@ -208,7 +208,7 @@ class PostgresRounds(Role):
         return [row.kind for row in self._database.fetch("analytics/rounds/unknown_kinds", list[Row], known=known)]
 
     def forget(self, lake: str) -> None:
-        """Let the next round begin with the first event: it replaces the derived tables."""
+        """Make the next round start with the first event and replace the derived tables."""
         self._database.write("analytics/rounds/forget", lake=lake)
 
     def _rounds(self, lake: str) -> dict[bool, Round]:

@@ -1,8 +1,8 @@
 """A private PostgreSQL server for one machine: started on demand, shared by processes, stopped after the last one.
 
-Every process that calls `start` holds a shared file lock while it uses the server; the kernel releases it however the
-process ends. A small detached supervisor is the parent of PostgreSQL and waits until that lock is free. So no using process
-can take the server down when it ends, and there is no reference count to get wrong.
+Every process that calls `start` holds a shared file lock while it uses the server; the kernel releases it when the process
+ends, in whatever way. A small detached supervisor is the parent of PostgreSQL and waits until that lock is free. So the end
+of one process cannot stop the server for others, and there is no reference count to get wrong.
 
 - this package, in the using process: settings, binaries, the data directory, joining or launching a server
 - `supervisor/`, in the detached process: switching to an account that PostgreSQL accepts, initdb, serving, stopping

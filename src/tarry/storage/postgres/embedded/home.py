@@ -1,4 +1,4 @@
-"""The private directory of one server, by the environment and checked to belong to this user; and PostgreSQL's programs."""
+"""The private directory of one server, checked to belong to this user; and PostgreSQL's programs."""
 
 import importlib.util
 import os
@@ -15,13 +15,13 @@ from tarry.core.errors import EmbeddedError
 
 from .supervisor.layout import Layout
 
-# For the data of root, if the account that has to run PostgreSQL cannot enter root's home directory.
+# The data directory for root, if the account that has to run PostgreSQL cannot enter root's home directory.
 SYSTEM_HOME = Path("/var/lib/tarry")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """The environment variables that the embedded server uses; no other module of it reads any."""
+    """The environment variables that the embedded server uses, read only here."""
 
     data_home: Path | None  # None: this user has no home directory, as with the arbitrary user ids of some clusters
     explicit: bool  # data_home was set by a variable, not assumed

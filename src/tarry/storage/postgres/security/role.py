@@ -44,7 +44,7 @@ class PostgresSecurity(PostgresRole):
     def add_key(self, key: ApiKey, *, expires_for: timedelta | None) -> PostgresOperation[ApiKey]:
         def decode(rows: list[Row]) -> ApiKey:
             if not rows:
-                raise InvalidState("a key with this id already exists", hint="retry: ids are random")
+                raise InvalidState("a key with this id exists already", hint="try again: ids are random")
             return _key(rows[0])
 
         return self._sql(

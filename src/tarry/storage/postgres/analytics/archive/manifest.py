@@ -1,4 +1,4 @@
-"""The manifest: which part of the journal is in which lake, and the runs of jobs. Each method is one short transaction."""
+"""The manifest: the parts of the journal in each lake, and job runs. Each method is one short transaction."""
 
 import json
 from collections.abc import Callable, Generator, Sequence
@@ -73,8 +73,8 @@ class PostgresManifest(Role):
         after: int = 0,
         since: datetime | None = None,
     ) -> list[Batch]:
-        """The batches in these states after a position in the chain, in its order; if an instant is given, from the first
-        one with events since then on."""
+        """The batches in these states after a position in the chain, in order; with `since`, from the first batch that has
+        events since then."""
         names = sorted(state.value for state in states)
         params = {"lake": lake, "states": names, "after": after, "since": since}
         return self._database.fetch("analytics/archive/batches", each(batch), **params)
@@ -169,7 +169,7 @@ def day_by_queue(rows: list[Row]) -> dict[int, date]:
 
 def overtaken(lake: str) -> InvalidState:
     return InvalidState(
-        f"another run has written to the lake {lake} meanwhile; nothing is lost, and it continues from there",
+        f"another run has written to the lake {lake}; nothing is lost, and the next run continues from there",
         hint="run one archive job at a time on a lake",
     )
 
@@ -215,10 +215,10 @@ def job_lock(database: Database, name: str) -> Generator[Callable[[], None]]:
         try:
             drive(conn, bind("analytics/lock_without_end").run())
             if not _locked(conn, name):
-                raise InvalidState(f"another run of {name} is under way", hint="wait until it has ended, or end it")
+                raise InvalidState(f"another run of {name} is under way", hint="wait until it has finished, or stop it")
             yield lambda: _check(conn, name)
         finally:
-            # If the connection is gone, so is the lock; the check has already raised the reason.
+            # If the connection is lost, so is the lock; the check has already raised the reason.
             with suppress(psycopg.Error):
                 conn.rollback()
 
@@ -236,7 +236,7 @@ def _check(conn: Connection[Any], name: str) -> None:
         _locked(conn, name)  # the lock is reentrant for its holder
     except psycopg.Error as error:
         raise StoreUnavailable(
-            f"the lock of {name} was lost with its connection, so another run may have been at it as well: {error}",
-            hint="run it again: what is done is kept. If it comes again, see what ends connections: a time-out of a "
-            "pooler for idle transactions, a firewall, an administrator",
+            f"the lock of {name} was lost with its connection, so another run may have been active as well: {error}",
+            hint="run it again: completed work is kept. If it recurs, find what closes connections: a pooler's timeout for "
+            "idle transactions, a firewall, an administrator",
         ) from error

@@ -44,9 +44,8 @@ class PostgresRetention(Role):
         files: Sequence[LakeFile],
         retired: Mapping[date, Digest] = MappingProxyType({}),
     ) -> Batch:
-        """Atomically make the compaction readable instead of its parts. Raises if one of them is gone. `retired`: what the
-        parts have and the files have not, by day.
-        """
+        """Atomically make the compaction readable instead of its parts. Raises if one of them is gone. `retired`: digests of
+        the rows that only the parts have, by day."""
         is_pruned = all(part.state is BatchState.PRUNED for part in parts)
         params = {
             "batch": compaction.number,
@@ -77,7 +76,9 @@ class PostgresRetention(Role):
             jobs: list[Row] = self._database.fetch("analytics/retention/running_on", list, lake=lake)
             if jobs:
                 names = ", ".join(row.job for row in jobs)
-                raise InvalidState(f"a job runs on the lake {lake}: {names}", hint="wait until it has ended, or end it")
+                raise InvalidState(
+                    f"a job runs on the lake {lake}: {names}", hint="wait until it has finished, or stop it"
+                )
             return self._database.write("analytics/retention/abandon_lake", value, lake=lake) > 0
 
     def journal_days(self) -> dict[date, bool]:

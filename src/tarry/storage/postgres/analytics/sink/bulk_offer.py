@@ -1,4 +1,4 @@
-"""Bulk offers on PostgreSQL: tasks stage by COPY, one transaction merges."""
+"""Bulk offers on PostgreSQL: tasks stage rows by COPY, and one transaction merges them."""
 
 from __future__ import annotations
 

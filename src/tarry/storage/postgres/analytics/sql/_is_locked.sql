@@ -1,4 +1,4 @@
--- Whether the run r is over, or its advisory lock (analytics/lock) is held.
+-- Whether the run r has finished, or its advisory lock (analytics/lock) is held.
 r.state <> 'running' or r.summary ->> 'lock' is null or exists (
         select from pg_locks l
         where l.locktype = 'advisory' and l.objsubid = 1 and l.granted

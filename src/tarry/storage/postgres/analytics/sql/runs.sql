@@ -1,4 +1,4 @@
--- Runs of jobs, the newest first, from before a run. Uses the primary key, or the index pipeline_run_job.
+-- Job runs before a run, newest first. Uses the primary key, or the index pipeline_run_job.
 select r.id, r.job, r.started_at, r.ended_at, r.state, r.summary, r.error,
     -- include: analytics/_is_locked
     as is_locked

@@ -1,4 +1,4 @@
-"""Live messages and dead letters for readers that need all of them, but no snapshot of all."""
+"""Live messages and dead letters for readers that need all of them, but not in one snapshot."""
 
 import math
 from itertools import pairwise
@@ -12,7 +12,7 @@ from tarry.storage.postgres.schema_name import in_schema, schema_of
 from tarry.storage.postgres.statement import Row, each, made, only_row
 
 RANGE_ROWS = 100_000
-"""Rows of a range, about: it is fetched as a whole, in a second or two."""
+"""Approximate rows of a range, which is fetched as a whole in a second or two."""
 _SAMPLED_BLOCKS = 1_000
 _LIVE: LiteralString = """
     select pg_current_snapshot()::text as snapshot, r.* from (select) one left join (

@@ -73,9 +73,8 @@ class PostgresWindows(Role):
         return self._database.fetch("analytics/windows/window_exists", value, **bounds(window))
 
     def cut(self, window: Window, most_rows: int) -> Window:
-        """Searches a small range of transactions first and four times as many if too few rows were found: each search
-        sorts its rows, and a long backlog is cut many times.
-        """
+        """Search a small range of transactions first, then ranges four times as long until enough rows are found: each search
+        sorts its rows, and a long backlog is cut many times."""
         limits = bounds(window)
         span = _FIRST_SEARCH
         while True:
@@ -102,7 +101,7 @@ class PostgresWindows(Role):
         return [piece for read in self.reads(scan, window, partitions=partitions) for piece in read.slices]
 
     def tcp_address(self) -> ServerAddress | None:
-        """None: the server is reached by a socket of Unix, or with certificates."""
+        """None if the connection uses a Unix socket or certificates."""
         with self._database.connection() as conn:
             info, given = conn.info, conn.info.get_parameters()
             sslmode = given.get("sslmode", "prefer")

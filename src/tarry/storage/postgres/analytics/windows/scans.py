@@ -1,5 +1,6 @@
-"""Queries for Spark's tasks. Columns, conditions and windows are known only at run time, so the queries are composed:
-names from the lists below, values as literals quoted by the driver. COPY, which ADBC uses, supports no parameters.
+"""Queries of Spark tasks, composed at run time from columns, conditions and windows.
+
+Names come from the lists below, values are literals quoted by the driver: COPY, which ADBC uses, supports no parameters.
 """
 
 import math
@@ -107,9 +108,7 @@ def can_apply(table: str, condition: ColumnCondition) -> bool:
 
 
 def event_reads(conn: Connection[Any], scan: Scan, window: Window, partitions: int | None) -> list[SharedQuery]:
-    """The whole journal by blocks of its partitions, without looking at a row; a part of it, by snapshots or conditions, by
-    counting it.
-    """
+    """Split the whole journal by blocks of its partitions, without reading rows; a window or a filtered part by counting."""
     if window.start != BEGINNING or not window.end.is_complete or scan.conditions:
         return [_counted(conn, scan, window, partitions)]
     schema = schema_on(conn)
@@ -122,10 +121,10 @@ def event_reads(conn: Connection[Any], scan: Scan, window: Window, partitions: i
     for part in parts:
         own = replace(known, source=known.source.replace(in_schema("tarry.event", schema), part.relation, 1))
         if part.is_overflow:
-            # Rows can leave it, for a partition of their own: their number is compared.
+            # Rows can move from the overflow to a new partition, so their number is compared.
             reads.append(_counted(conn, scan, window, partitions, own))
         else:
-            # A partition is only dropped as a whole, and rows never move within it: a task that finds it has all of them.
+            # A partition is only dropped as a whole, and its rows never move: a task that finds it reads all of them.
             shares = math.ceil(n * part.blocks / blocks)
             reads.append(_in_blocks(own, scan, [*terms, *_terms(own, scan)], "e.ctid", part.blocks, shares))
     return reads
@@ -134,9 +133,8 @@ def event_reads(conn: Connection[Any], scan: Scan, window: Window, partitions: i
 def _counted(
     conn: Connection[Any], scan: Scan, window: Window, partitions: int | None, known: _Table | None = None
 ) -> SharedQuery:
-    """Ranges of ids with about equal row counts, found by counting the window once. Each share has its expected row
-    count and its range of transactions, so that no task scans the share of another.
-    """
+    """Ranges of ids with approximately equal row counts, found by counting the window once. Each share has its expected row
+    count and its range of transactions, so that no task scans the share of another."""
     known = known or _table(scan.table, schema_on(conn))
     terms = [*_window_terms(window), *_terms(known, scan)]
     weight = SQL("coalesce(sum(octet_length(e.payload)), 0)" if "payload" in scan.columns else "0")
@@ -172,7 +170,7 @@ def _shares(groups: Sequence[Sequence[Any]], partitions: int | None) -> list[lis
 
 
 def table_reads(conn: Connection[Any], scan: Scan, partitions: int | None) -> list[SharedQuery]:
-    """Ranges of blocks. One share reads one snapshot; with several, each reads the table at its own time."""
+    """Ranges of blocks. Each share reads the table in its own snapshot."""
     schema = schema_on(conn)
     known, relation = _table(scan.table, schema), in_schema(_RELATIONS[scan.table], schema)
     size = "pg_table_size(%(relation)s)" if "payload" in scan.columns else "pg_relation_size(%(relation)s)"
@@ -197,7 +195,7 @@ def _in_blocks(
 
 @cache
 def _table(name: str, schema: str) -> _Table:
-    """Renamed before conditions are added, whose values may look like the name of the schema."""
+    """The table with its schema name, set before conditions are added, whose values may look like that name."""
     known = _TABLES[name]
     columns = {column: in_schema(text, schema) for column, text in known.columns.items()}
     return replace(known, source=in_schema(known.source, schema), columns=columns)
@@ -206,9 +204,8 @@ def _table(name: str, schema: str) -> _Table:
 def _shared(
     known: _Table, scan: Scan, terms: Sequence[Composable], extra: Composable, shares: Sequence[Share]
 ) -> SharedQuery:
-    """PostgreSQL merges the outer query with the inner one: the conditions of shares reach its indexes, and columns that only
-    they could use cost nothing.
-    """
+    """PostgreSQL merges the outer query with the inner one: share conditions can use its indexes, and columns that only they
+    use cost nothing."""
     columns = [SQL("{} as {}").format(SQL(known.columns[name]), sql.Identifier(name)) for name in scan.columns]
     query = SQL("select {} from {} where {}").format(SQL(", ").join([*columns, extra]), SQL(known.source), _all(terms))
     names = tuple(sql.Identifier(name).as_string(None) for name in scan.columns)

@@ -1,4 +1,4 @@
-"""What using processes and the supervisor share: file names, locks, the published state, the words of the report."""
+"""Shared by the using processes and the supervisor: file names, locks, the published state, report words."""
 
 import fcntl
 import json

@@ -1,4 +1,4 @@
-"""PostgreSQL itself: its files, its socket directory, and its processes, from leftovers of an earlier run to the stop."""
+"""PostgreSQL's files, socket directory and processes, from leftovers of an earlier run to the shutdown."""
 
 import contextlib
 import ctypes
@@ -49,7 +49,7 @@ GUARANTEED = {
 
 
 def claim_server(layout: Layout) -> int:
-    """Acquire the server lock, which proves that no process of an earlier run is left; signal those that are."""
+    """Acquire the server lock, which proves that no process of an earlier run is left; signal the remaining ones."""
     server_lock = open_lock(layout.server_lock)
     signals = (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL)
     for signal_number in signals:
@@ -73,7 +73,7 @@ def claim_server(layout: Layout) -> int:
 
 
 def ensure_files(layout: Layout, binaries: Path, major: int, *, log: int, server_lock: int) -> None:
-    """Create the files beside their final place and rename when complete: an interrupted attempt is never seen."""
+    """Create the files in a draft directory and rename it when complete: an interrupted attempt is never used."""
     if layout.pgdata.exists():
         return
     for unfinished in layout.home.glob("pgdata.new-*"):
@@ -193,7 +193,7 @@ def launch(layout: Layout, binaries: Path, socket_dir: Path, *, log: int, server
 
 
 def await_ready(layout: Layout, pid: int) -> None:
-    """Wait without a time limit: WAL replay after a crash is progress, and ends."""
+    """Wait without a time limit: WAL replay after a crash makes progress and finishes."""
     # Line 1 of PostgreSQL's pid file is the pid, line 8 the status.
     while len(lines := _pid_file(layout)) < 8 or lines[0] != str(pid) or lines[7].strip() != "ready":
         ended, status = os.waitpid(pid, os.WNOHANG)

@@ -113,7 +113,7 @@ class Supervisor:
         write_state(layout, ServerState(self._socket_dir, pid, os.getpid()))
 
     def _serve(self) -> None:
-        """Wait for the end of PostgreSQL or of the child that watches its users, whichever comes first."""
+        """Wait until PostgreSQL or the child that watches its users ends."""
         startup_lock, users_lock = open_lock(self._layout.startup_lock), open_lock(self._layout.users_lock)
         watcher = self._watch(startup_lock, users_lock)
         while not self._ending:
@@ -126,7 +126,7 @@ class Supervisor:
                 self._postmaster = None
                 self._layout.state.unlink(missing_ok=True)
                 if status == 0:
-                    # Stopped on purpose from outside; the next process that needs it starts it again.
+                    # Stopped on purpose from outside; the next process that needs the server starts it again.
                     return
                 # Killed or crashed while in use; clients see only a lost connection. Restart before they retry.
                 self._start()

@@ -1,8 +1,8 @@
--- Publish the anomalies that a run found. An anomaly found again is updated and keeps its id and acknowledgement. A new
--- one is not raised if a mute is in force now or was when it happened, or if a false positive of the last 90 days has the same
--- detector, queue and consumer, and a score that is as high, or, of detectors without scores, the same key. One that is no longer found, although the same
--- detectors judged the same time range, is withdrawn, unless it is acknowledged or began before the judged range, where
--- it was only partly visible. Returns the four counts.
+-- Publish the anomalies that a run found. An anomaly found again is updated and keeps its id and acknowledgement. A new one
+-- is not raised if a mute is in force now or was at its time, or if a false positive of the last 90 days has the same
+-- detector, queue and consumer and an equal or higher score (for detectors without scores: the same key). An anomaly that the
+-- same detectors no longer find in the same time range is withdrawn, unless it is acknowledged or began before that range, in
+-- which it was only partly visible. Returns the four counts.
 with given as materialized (
     select distinct on (fingerprint) r.* from json_populate_recordset(null::tarry.anomaly, %(rows)s::json) r
     order by fingerprint

@@ -1,6 +1,6 @@
 -- The batches of a lake in these states, in the order of the chain. One statement, so that a compaction is seen either
--- with its parts replaced or not at all. `since`: from the first one with events since then on. All after it, so that those
--- returned are neighbours in the chain: a transaction that stayed open has old events in a new batch.
+-- with its parts replaced or not at all. `since`: from the first batch with events since then, and all after it, so that the
+-- result is a contiguous part of the chain: a transaction that stayed open has old events in a new batch.
 select
 -- include: analytics/archive/_batch
 from tarry.archive_batch

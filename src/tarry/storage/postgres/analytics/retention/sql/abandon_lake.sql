@@ -1,4 +1,4 @@
--- Forget a lake, so that the journal is pruned without it. What was pruned stays recorded, for readers with a gap.
+-- Forget a lake, so that the journal is pruned without it. Pruned days stay recorded, for readers with a gap.
 with batches as (
     update tarry.archive_batch set state = 'abandoned' where lake = %(lake)s and state <> 'abandoned' returning rows
 ), days as (

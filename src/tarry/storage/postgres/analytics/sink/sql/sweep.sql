@@ -1,5 +1,5 @@
--- Delete what dead tasks and drivers left: attempts of finished writes, and old attempts. Attempts locked by a merge or
--- a task are skipped. Of a streaming query only the last batch is kept: Spark can replay no other.
+-- Delete leftovers of dead tasks and drivers: attempts of finished writes, and old attempts. Attempts locked by a merge or a
+-- task are skipped. Only the last batch of a streaming query is kept: Spark can replay no other.
 with left_behind as materialized (
     select a.id from tarry.sink_attempt a
     left join tarry.sink_write w on w.id = a.write
