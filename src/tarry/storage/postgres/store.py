@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg import AsyncConnection
 from psycopg.errors import LockNotAvailable
-from psycopg_pool import AsyncConnectionPool
 
 from tarry.core.clock import Clock
 from tarry.core.operation import Operation, foreign
@@ -36,12 +35,11 @@ from tarry.storage.postgres.messages.group_commit import GroupCommits
 from tarry.storage.postgres.messages.statements import MissingQueue
 from tarry.storage.postgres.operation import PostgresOperation
 from tarry.storage.postgres.prepared import session_of
-from tarry.storage.postgres.registered_connection import RegisteredConnection  # ASYNC
 from tarry.storage.postgres.retries import Tries, share
 from tarry.storage.postgres.roles import PostgresRoles
 from tarry.storage.postgres.runner import cancellations, drive, is_interrupted, transaction
 from tarry.storage.postgres.schema_name import schema_of
-from tarry.storage.postgres.spare_pool import SparePool
+from tarry.storage.postgres.spare_pool import AsyncSparePool, SparePool
 
 R = TypeVar("R")
 
@@ -74,9 +72,7 @@ class AsyncPostgresStore(PostgresRoles):
             self._in_flight = InFlight()
             self._group_commits = GroupCommits(self._retried, self._try, lock_for_s=settings.lock_for.total_seconds())
             tune = partial(aconfigure, statement_for=settings.statement_for, schema=self._schema)
-            self._pool = AsyncConnectionPool(
-                dsn, connection_class=RegisteredConnection, configure=tune, open=False, **options
-            )
+            self._pool = AsyncSparePool(dsn, configure=tune, open=False, **options)
         else:
             self._lock_turns = threading.Semaphore(share(settings.pool_size))
             self._fork_guard = ForkGuard()
