@@ -51,7 +51,8 @@ def test_a_cancelled_task_ends_while_the_pool_checks_its_connections(database: s
             await store.run(store.queues.create("q", QueueSettings(), exist_ok=False))
             async with store._pool.connection() as healthy, store._pool.connection() as ended:
                 pid, kept = ended.info.backend_pid, healthy.info.backend_pid
-            assert [conn.info.backend_pid for conn in store._pool._pool] == [kept]  # the other is the spare one, used first
+            # The other one is the spare connection, which is used first.
+            assert [conn.info.backend_pid for conn in store._pool._pool] == [kept]
             with psycopg.connect(database, autocommit=True) as admin:
                 admin.execute("select pg_terminate_backend(%s, 10000)", [pid])
             checking, check = asyncio.Event(), store._pool.check
