@@ -131,6 +131,7 @@ def test_settings_hide_secrets(many: Screen) -> None:
     assert "pool_size" in get(many, "/system/settings.json").text()
     chosen = StoreSettings(listen_dsn="postgresql://me:hunter2@db/shop")
     values = {row.name: (row.value, row.is_default) for row in setting_rows("Store", chosen)}
+    assert values["connection_retry.retries"] == ("5", True)
     assert values["listen_dsn"] == ("***", False)
     assert values["pool_size"] == ("10", True)
     assert "hunter2" not in described("postgresql://me:hunter2@db/shop")

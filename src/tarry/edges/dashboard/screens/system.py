@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from datetime import timedelta
 from importlib.metadata import version
 from typing import Any, NamedTuple
@@ -261,11 +261,15 @@ class Setting(NamedTuple):
     is_default: bool
 
 
-def setting_rows(group: str, chosen: Any) -> Iterator[Setting]:
-    default = type(chosen)()
+def setting_rows(group: str, chosen: Any, default: Any = None, within: str = "") -> Iterator[Setting]:
+    """Those of a setting that has its own, such as `queue_defaults.lease_for`, are `within` it."""
+    default = default or type(chosen)()
     for each in fields(chosen):
-        value = getattr(chosen, each.name)
-        yield Setting(group, each.name, _shown(each.name, value), value == getattr(default, each.name))
+        name, value, usual = f"{within}{each.name}", getattr(chosen, each.name), getattr(default, each.name)
+        if is_dataclass(value):
+            yield from setting_rows(group, value, usual, f"{name}.")
+        else:
+            yield Setting(group, name, _shown(name, value), value == usual)
 
 
 def _shown(name: str, value: Any) -> str:
