@@ -144,12 +144,18 @@ def test_no_page_fails_on_hostile_values(dashboard: Served) -> None:
     assert failed == []
 
 
-def test_a_form_with_nul_is_refused(dashboard: Served) -> None:
+@pytest.mark.parametrize(
+    ("path", "form", "text"),
+    [
+        ("/queues/b/pause", {"reason": "a\0b"}, "reason must not contain NUL"),
+        ("/schedules/nightly/edit", {"way": "cron", "cron": "-1"}, "Cron expression"),
+    ],
+)
+def test_an_invalid_form_is_refused(dashboard: Served, path: str, form: dict[str, str], text: str) -> None:
     with httpx.Client(base_url=dashboard.url) as client:
         client.get("/queues/b")
-        form = {"form": client.cookies["tarry_form"], "reason": "a\0b"}
-        response = client.post("/queues/b/pause", data=form)
-    assert (response.status_code, "reason must not contain NUL" in response.text) == (422, True)
+        response = client.post(path, data={"form": client.cookies["tarry_form"], **form})
+    assert (response.status_code, text in response.text) == (422, True)
 
 
 def test_a_cell_that_looks_like_a_formula_is_text_in_csv(dashboard: Served) -> None:

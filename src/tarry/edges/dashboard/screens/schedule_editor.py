@@ -152,6 +152,7 @@ async def _editor(
     id = editing or (None if state is None else schedule_id(state.name))
     shown = await _previewed(view, values, form, is_new=is_new)
     queues = await view.queues(Action.ADMIN)
+    known = {"keep": "", "generation": "" if state is None else str(state.generation)}
     return view.page(
         "cron/schedule_editor.html",
         f"Edit {values.get('name', '')}" if id else "New schedule",
@@ -160,7 +161,7 @@ async def _editor(
         queues=queues[:500],
         zones=_zones(),
         forms=forms,
-        values={**forms.EMPTY, "name": "", "queue": "", "type": "", "start_at": "", "end_at": "", "keep": "", **values},
+        values={**forms.EMPTY, "name": "", "queue": "", "type": "", "start_at": "", "end_at": "", **known, **values},
         page_path=page_path,
         can_keep=bool(values.get("keep")) or (state is not None and values.get("payload") == ""),
         **shown,
