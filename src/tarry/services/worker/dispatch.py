@@ -258,7 +258,8 @@ class Settler:
             await self._read_back(job)
         elif job.result is HandlerResult.BURIED:
             job.is_dead = True
-        self.report(job)
+        if self._hooks.is_interested(job.result):
+            self._hooks.finished(job.handled)
 
     def record(self, job: Job, returned: Any, settled: Settled | None) -> None:
         if settled is not Settled.DONE:
@@ -269,10 +270,6 @@ class Settler:
         if job.result is HandlerResult.FAILED and job.error is None:
             job.detail = _rolled_back(job)
         job.took_s = self._timer() - job.started_s
-
-    def report(self, job: Job) -> None:
-        if self._hooks.is_interested(job.result):
-            self._hooks.finished(job.handled)
 
     async def _read_back(self, job: Job) -> None:
         """Read whether a failed message is dead or when it is due again: the queue's attempt limit may apply."""
