@@ -27,7 +27,7 @@ from tarry.core.messages.model import LeaseId, PollOptions
 from tarry.core.settings import QueueSettings
 from tarry.storage.postgres.connections import configure
 from tarry.storage.postgres.messages import statements
-from tarry.storage.postgres.messages.lease_tokens import lease_token
+from tarry.storage.postgres.messages.lease_tokens import lease_tokens
 from tarry.storage.postgres.messages.statements import HEAD
 from tarry.storage.postgres.prepared import PreparedStatements, session_of
 
@@ -152,7 +152,7 @@ def _polled_and_acked(conn: Connection[Any], session: PreparedStatements, queue:
     for number in range(N):
         poll = statements.poll(queue, 1, HEAD, options, number=number, durable=False, now=None)
         (row,) = session.run(conn, poll)
-        ack = statements.ack(queue, [LeaseId(row.key, lease_token(number, row.tid))], None)
+        ack = statements.ack(queue, [LeaseId(row.key, lease_tokens(number, [row.tid])[0])], None)
         assert session.run(conn, ack)[0].settled == 1
 
 

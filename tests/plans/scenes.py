@@ -18,7 +18,7 @@ from tarry.storage.postgres.connections import KEYWORDS, configure
 from tarry.storage.postgres.messages import operations as ops
 from tarry.storage.postgres.messages import statements
 from tarry.storage.postgres.messages.cursor import HEAD
-from tarry.storage.postgres.messages.lease_tokens import lease_token, new_poll_number
+from tarry.storage.postgres.messages.lease_tokens import lease_tokens, new_poll_number
 from tarry.storage.postgres.queues import statements as queue_statements
 from tarry.storage.postgres.statement import Op, Statement
 from tarry.storage.postgres.wakeup import statements as wait_statements
@@ -62,7 +62,7 @@ class Moment(Enum):
 
 def held(n: int) -> list[LeaseId]:
     """The first n of those that are held, in key order."""
-    return [LeaseId(f"k{i:06d}", lease_token(i, bytes(6))) for i in range(ROWS - HELD, ROWS - HELD + n)]
+    return [LeaseId(f"k{i:06d}", lease_tokens(i, [bytes(6)])[0]) for i in range(ROWS - HELD, ROWS - HELD + n)]
 
 
 def first_of(op: Op[Any]) -> Statement[Any]:

@@ -19,7 +19,7 @@ from tarry.storage.postgres.connections import KEYWORDS, configure
 from tarry.storage.postgres.messages import operations as ops
 from tarry.storage.postgres.messages import statements
 from tarry.storage.postgres.messages.cursor import HEAD
-from tarry.storage.postgres.messages.lease_tokens import lease_token, new_poll_number
+from tarry.storage.postgres.messages.lease_tokens import lease_tokens, new_poll_number
 from tarry.storage.postgres.queues import statements as queue_statements
 from tarry.storage.postgres.statement import Statement
 from tests.kit.servers import Servers
@@ -67,7 +67,7 @@ def leased(
     """In the order of the keys, in which they are settled."""
     number = new_poll_number()
     rows = drive(conn, lease(n, type=type, consumer=consumer, number=number).run())
-    return sorted(LeaseId(row.key, lease_token(number, row.tid)) for row in rows)
+    return sorted(LeaseId(row.key, lease_tokens(number, [row.tid])[0]) for row in rows)
 
 
 def offer(conn: psycopg.Connection[Any], n: int, *, type: str | None = None, size: int = 10) -> None:

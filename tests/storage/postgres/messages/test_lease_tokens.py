@@ -13,7 +13,7 @@ from tarry.core.messages.model import Draft, Lease, LeaseId
 from tarry.core.messages.outcomes import Settled
 from tarry.core.settings import StoreSettings
 from tarry.storage.postgres._sync.store import PostgresStore
-from tarry.storage.postgres.messages.lease_tokens import lease_token, new_poll_number, poll_number, row_tid
+from tarry.storage.postgres.messages.lease_tokens import lease_tokens, new_poll_number, poll_number, row_tids
 from tarry.storage.postgres.operation import PostgresOperation
 from tarry.storage.postgres.statement import Op, sql
 
@@ -69,9 +69,9 @@ def statements_of_ack(store: PostgresStore, *leases: Lease[bytes]) -> list[str]:
 def test_a_token_is_the_number_of_its_poll_and_the_row_tid() -> None:
     for number in (0, 1, 2**62 - 1, new_poll_number()):
         for where in (bytes(6), b"\x00\x00\x01\x02\x00\x07", b"\xff" * 6):
-            token = lease_token(number, where)
+            token = lease_tokens(number, [where])[0]
             assert (token.version, token.variant) == (8, "specified in RFC 4122")
-            assert (poll_number(token), row_tid(token)) == (number, where)
+            assert (poll_number(token), row_tids([token])[0]) == (number, where)
             assert token == UUID(str(token)) == UUID(bytes=token.bytes)
             assert hash(token) == hash(UUID(str(token)))
 
@@ -114,11 +114,11 @@ def test_a_stale_token_settles_nothing_where_its_row_was_or_is(
     (stale,) = poll(store, 1)
     admin.execute("update tarry.message set lease_until = '-infinity'")
     (current,) = poll(store, 1)
-    assert row_tid(stale.token) != row_tid(current.token)
+    assert row_tids([stale.token])[0] != row_tids([current.token])[0]
     assert ack(store, stale) == [LEASE_LOST]
     offer(store, "b")
     for key in ("a", "b"):  # the old number, with the place where the row is now
-        forged = LeaseId(key, lease_token(poll_number(stale.token), row_tid(current.token)))
+        forged = LeaseId(key, lease_tokens(poll_number(stale.token), row_tids([current.token]))[0])
         assert ack(store, forged) == [LEASE_LOST]
     assert ack(store, stale, current) == [LEASE_LOST, DONE]
     assert ack(store, stale) == [GONE]
@@ -129,7 +129,7 @@ def test_a_place_that_another_message_has_by_now_is_not_settled(
 ) -> None:
     offer(store, "a", "b")
     a, b = poll(store, 2)
-    elsewhere = LeaseId("a", lease_token(poll_number(a.token), row_tid(b.token)))
+    elsewhere = LeaseId("a", lease_tokens(poll_number(a.token), row_tids([b.token]))[0])
     assert ack(store, elsewhere) == [DONE]
     assert [row[0] for row in admin.execute("select key from tarry.message")] == ["b"]
     assert ack(store, a) == [GONE]
@@ -143,4 +143,4 @@ def test_a_place_that_another_message_has_by_now_is_not_settled(
 def test_a_place_that_does_not_exist_is_no_error(store: PostgresStore, far: bytes) -> None:
     offer(store, "a")
     (lease,) = poll(store, 1)
-    assert ack(store, LeaseId("a", lease_token(poll_number(lease.token), far))) == [DONE]
+    assert ack(store, LeaseId("a", lease_tokens(poll_number(lease.token), [far])[0])) == [DONE]

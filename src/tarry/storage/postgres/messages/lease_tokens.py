@@ -36,10 +36,6 @@ def lease_tokens(number: int, tids: Iterable[bytes]) -> list[UUID]:
     return tokens
 
 
-def lease_token(number: int, tid: bytes) -> UUID:
-    return lease_tokens(number, (tid,))[0]
-
-
 def poll_numbers(tokens: Iterable[UUID]) -> list[int]:
     return [token.int & _NUMBER for token in tokens]
 
@@ -50,10 +46,6 @@ def poll_number(token: UUID) -> int:
 
 def row_tids(tokens: Iterable[UUID]) -> list[bytes]:
     return [(token.int >> _TID_SHIFT).to_bytes(6) for token in tokens]
-
-
-def row_tid(token: UUID) -> bytes:
-    return row_tids((token,))[0]
 
 
 def tid_text(token: UUID) -> str:

@@ -18,6 +18,8 @@ _LEAST_WALK = 50
 _LONGEST = 64 * 1024
 """Bytes of a payload that is read."""
 _PAGE = ("scanned", "matched", "horizon_due_at", "horizon_version")
+_PLAIN = ("key", "key_prefix", "type", "consumer", "error", "version", "trace")
+"""Fields of a search that are parameters as they are."""
 
 
 class PostgresSearch(PostgresRole):
@@ -105,15 +107,8 @@ def _from(after: MessagePosition | None) -> dict[str, Any]:
 
 
 def _params(search: Search) -> dict[str, Any]:
-    return {
+    return {name: getattr(search, name) for name in _PLAIN} | {
         "state": search.state and search.state.value,
-        "key": search.key,
-        "key_prefix": search.key_prefix,
-        "type": search.type,
-        "consumer": search.consumer,
-        "error": search.error,
-        "version": search.version,
-        "trace": search.trace,
         "lag_least": None if search.lag.now is None else search.lag.least,
         "lag_below": None if search.lag.below == timedelta.max else search.lag.below,
         "fewest": search.attempts.low or 0,

@@ -138,13 +138,12 @@ def _key(row: Row) -> ApiKey:
 
 
 def find_responses(requests: Sequence[IdempotencyKey]) -> Statement[Recalled]:
+    def response(row: Row) -> StoredResponse | None:
+        same = requests[int(row.place) - 1].fingerprint == row.fingerprint
+        return StoredResponse(row.status, row.body, replayed=True) if same else None
+
     def decode(rows: list[Row]) -> Recalled:
-        recalled: Recalled = {}
-        for row in rows:
-            if row.place is not None:
-                same = requests[int(row.place) - 1].fingerprint == row.fingerprint
-                recalled[row.place - 1] = StoredResponse(row.status, row.body, replayed=True) if same else None
-        return recalled
+        return {row.place - 1: response(row) for row in rows if row.place is not None}
 
     callers, keys = TextArray([r.caller for r in requests]), TextArray([r.key for r in requests])
     return bind("security/idempotency_find", decode, callers=callers, keys=keys)
