@@ -1,7 +1,7 @@
-"""Connections to Redis: one server or a cluster, by URL, for code that blocks and code that awaits.
+"""Clients for one server or a cluster, by URL, blocking and awaiting.
 
-Where redis-py repeats a command after a lost connection by itself, this is harmless: a script that changes something knows
-the request that it executed last (`_queue.lua`)."""
+If redis-py repeats a command after a lost connection, the command takes effect once: each queue keeps the last request of
+every request slot (`_queue.lua`)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _options(settings: StoreSettings) -> dict[str, Any]:
     connect_s = settings.connect_for.total_seconds()
     statement_s = None if settings.statement_for is None else settings.statement_for.total_seconds()
     return {
-        "protocol": 2,  # nothing but replies comes
+        "protocol": 2,  # a connection receives only replies
         "max_connections": settings.pool_size,
         "socket_connect_timeout": connect_s,
         "socket_timeout": statement_s,
@@ -55,14 +55,14 @@ def _options(settings: StoreSettings) -> dict[str, Any]:
 
 
 class Nodes:
-    """Clients of single servers, for commands that share a connection: of the only one, or of the primaries of a cluster."""
+    """Clients of single servers (the primaries of a cluster), for commands that must share a connection."""
 
     def __init__(self, url: str, connect: Callable[[str], Any]) -> None:
         self._url, self._connect = url, connect
         self._clients: dict[str, Any] = {}
 
     def of(self, client: Any, key: str) -> Any:
-        """That of the server which has the key, as the client of the cluster believes."""
+        """The client of the server that owns the key, according to the slot map of the cluster client."""
         if not is_cluster(self._url):
             return client
         node = client.get_node_from_key(key)

@@ -1,6 +1,7 @@
-"""Connections to one server for scripts, without what redis-py does around every command: its pool checks each connection by
-a system call before it is used, and its sockets with a time limit are polled before each call. Here a broken one fails its
-command, which the store repeats with the same request number."""
+"""A connection pool for scripts on one server, with fewer system calls than that of redis-py.
+
+redis-py checks each connection before use and polls a socket that has a timeout before each call. Here a broken connection
+fails its command, and the store repeats the command with the same request number."""
 
 from __future__ import annotations
 
@@ -26,15 +27,15 @@ _READ_SIZE = 65_536
 _INCOMPLETE: Final = object()
 _TIMEVAL = Struct("@ll")
 _PARSER: Any = BaseParser
-"""Of redis-py, for its classes of errors."""
+"""The redis-py parser, for its error classes."""
 
 
 _REPEATED = 5
-"""Arguments that calls repeat: the name of the command, the hash of the script, and the keys of the queue."""
+"""Leading arguments that calls have in common: the command, the script hash, and the queue keys."""
 
 
 def packed(command: Sequence[Any]) -> bytes:
-    """A command in the protocol of Redis."""
+    """A command in the Redis protocol."""
     parts = b"".join([_bulk(each) for each in command[_REPEATED:]])
     return b"*%d\r\n%b%b" % (len(command), _repeated(tuple(command[:_REPEATED])), parts)
 
@@ -49,7 +50,7 @@ def _repeated(arguments: tuple[str | int, ...]) -> bytes:
 
 
 class _BlockingSocket:
-    """The socket of a connection that redis-py opens: with TLS, authentication and the choice of a database."""
+    """The socket of a connection that redis-py has opened, with TLS, authentication and database selection."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -75,8 +76,8 @@ class _BlockingSocket:
         self._socket = sock = self._connection._sock
         limit_s = sock.gettimeout()
         if limit_s is not None and type(sock) is socket.socket:
-            # By the kernel: Python would poll the socket before each call. One with TLS keeps its limit, since Python
-            # repeats what the kernel ended.
+            # The kernel enforces the timeout: Python would poll the socket before each call. A TLS socket keeps Python's
+            # timeout, because Python repeats calls that the kernel has interrupted.
             sock.settimeout(None)
             limit = _TIMEVAL.pack(int(limit_s), int(limit_s % 1 * 1_000_000))
             for direction in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
@@ -92,7 +93,7 @@ Free = TypeVar("Free", "SimpleQueue[None]", asyncio.Semaphore)
 
 
 class _Idle(Generic[Free]):
-    """Connections that no command uses. A child process has none of its parent's, neither idle nor in use."""
+    """Idle connections. A child process uses none of its parent's connections."""
 
     def __init__(self, client: Any, settings: StoreSettings, semaphore: Callable[[int], Free]) -> None:
         self._make, self._size = client.connection_pool.make_connection, settings.pool_size
@@ -107,7 +108,7 @@ class _Idle(Generic[Free]):
         self._free = self._semaphore(self._size)
 
     def _own(self) -> Free:
-        """The semaphore of this process, whose number of connections is limited."""
+        """The semaphore that limits the connections of this process."""
         if self._pid != os.getpid():
             self._reset()
         return self._free
@@ -156,7 +157,7 @@ class BlockingConnections(_Idle["SimpleQueue[None]"]):
                 raise
             except BaseException:
                 connection.disconnect()
-                self.close()  # the others are probably broken, too: a repetition must not find one after the other
+                self.close()  # other idle connections are probably broken, too: the next try opens a new one
                 raise
             finally:
                 self._give_back(connection)
@@ -164,7 +165,7 @@ class BlockingConnections(_Idle["SimpleQueue[None]"]):
             free.put(None)
 
     def close(self) -> None:
-        with suppress(IndexError):  # no check before: other threads take connections, too
+        with suppress(IndexError):  # not checked before: other threads take connections, too
             while True:
                 self._idle.pop().disconnect()
 

@@ -1,4 +1,4 @@
-"""Errors of redis-py: which are transient, and what they are to callers."""
+"""redis-py errors: which ones are transient, and the Tarry errors that callers get."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _REFUSED = (
     exceptions.MovedError,
     exceptions.AskError,
 )
-"""After these the same request may succeed: the script was not executed. LOADING is among the lost connections."""
+"""The script was not executed, and the same request may succeed later. LOADING is a `ConnectionError`."""
 _REFUSED_TEXTS = ("BUSY ", "NOREPLICAS", "UNBLOCKED")
 _LOST = (exceptions.ConnectionError, exceptions.TimeoutError, OSError)
-"""The script may have been executed. Its repetition has the same request number."""
+"""The script may have been executed. It is repeated with the same request number."""
 _LOST_CLUSTER = (exceptions.ClusterError, exceptions.RedisClusterException, exceptions.SlotNotCoveredError)
 
 
 class NotReplicated(exceptions.ConnectionError):
-    """The primary has the change, and too few replicas confirmed it. A repetition waits for them again."""
+    """The primary has the change, but too few replicas confirmed it. The repeated request waits for them again."""
 
 
 def is_transient(error: Exception) -> bool:

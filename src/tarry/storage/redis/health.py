@@ -1,4 +1,4 @@
-"""Refuse a Redis that can lose messages which it has accepted."""
+"""Refuse a Redis server that can lose accepted messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _READ = ("appendonly", "appendfsync", "no-appendfsync-on-rewrite", "maxmemory", 
 
 
 def prepare(url: str, settings: StoreSettings, *, allow_unsafe: bool) -> int:
-    """Check every primary; returns how many replicas must confirm a write: one, if each of them has one."""
+    """Check every primary. Returns how many replicas must confirm a write: 1 if every primary has a replica, else 0."""
     client = blocking_client(url, settings)
     try:
         nodes = [client.get_redis_connection(node) for node in client.get_primaries()] if is_cluster(url) else [client]

@@ -1,7 +1,7 @@
-"""Operations of the Redis stores: generators of calls, each of one script in one slot.
+"""Operations of the Redis stores: generators of script calls, each in one cluster slot.
 
 A queue has an id, which is the hash tag of its keys and never changes, so a queue can be renamed without moving a message.
-The registry has the names; each store remembers the ids, and a script replies nil if the id no longer has the name."""
+The registry maps names to ids. Each store caches the ids, and a script replies nil if its queue no longer has the name."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ REGISTRY: Final = "tarry:{registry}"
 _MICROSECOND = timedelta(microseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LOOKUPS = 5
-"""How often a name is looked up before the queue counts as unknown: it may be renamed or deleted meanwhile."""
+"""Maximum number of lookups of a name per call: the queue may be renamed or deleted between lookup and script."""
 
 
 def micros(at: datetime) -> int:
@@ -65,13 +65,13 @@ class Repetition(IntEnum):
 
 
 class Params(Protocol):
-    """Parameters of a script that has its own form of them, for calls which are made very often."""
+    """Parameters of a frequently called script, in a binary form of its own."""
 
     def packed(self, slot: str, request: int, again: Repetition) -> bytes: ...
 
 
 class ScriptCall(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """One execution of a script. A reply of None: the key is not the queue that `params` names."""
+    """One script call. The reply is None if the queue at `key` does not have the name in `params`."""
 
     script: Script
     key: str
@@ -90,17 +90,17 @@ class RedisOperation(Operation[R_co]):
 class QueueIds(NamedTuple):
     id: str | None
     former: tuple[str, ...]
-    """Queues that had the name before: leases of that time are settled there."""
+    """Queues that had the name before: leases acquired under the name are settled there."""
 
 
 @dataclass(slots=True)
 class RoleContext:
-    """What the roles of one store have in common."""
+    """State shared by the roles of one store."""
 
     clock: Clock
     settings: StoreSettings
     ids: dict[str, QueueIds] = field(default_factory=dict[str, QueueIds])
-    """By name, as last seen. Wrong ones are harmless: the script compares the name."""
+    """Cache by name. A stale id is harmless: the script compares the name."""
 
 
 class RedisRole:
@@ -129,7 +129,7 @@ class RedisRole:
     def _in_queue(
         self, queue: str, name: LiteralString, payloads: Sequence[bytes] = (), /, *, create: bool = False, **params: Any
     ) -> Op[Any]:
-        """Call a script of the queue with this name. `create`: like offers and polls, make a queue that is missing."""
+        """Call a script on the queue with this name. `create`: create a missing queue, as offers and polls do."""
         return self._with_params(queue, name, {"queue": queue, "now": self._now(), **params}, payloads, create=create)
 
     def _with_params(
@@ -166,7 +166,7 @@ class RedisRole:
             )
 
     def _leads(self, leadership: Leadership | None) -> Op[bool]:
-        """Whether a leadership is valid; None: the work needs no leader."""
+        """Whether a leadership is valid. None is valid: the work needs no leader."""
         if leadership is None:
             return True
         return bool((yield from self._registry("maintenance/leads", name=leadership.name, fence=leadership.fence)))
@@ -192,7 +192,7 @@ class RedisRole:
         return ids
 
     def _create(self, queue: str, settings: QueueSettings) -> Op[tuple[str, Any, bool]]:
-        """The id of the queue with this name, its record if it is new, and whether it is."""
+        """Create a queue unless the name is taken. Returns the id with the name, the new record, and whether it is used."""
         id = uuid.uuid4().hex[:15]
         record = yield from self._by_id(id, "queues/create", queue=check_queue_name(queue), settings=stored(settings))
         winner = (yield from self._registry("queues/register", name=queue, id=id)).decode().lstrip("~")
@@ -207,7 +207,7 @@ def key_of(id: str) -> str:
 
 
 def operation(make: Callable[Concatenate[Role, A], Op[R]]) -> Callable[Concatenate[Role, A], RedisOperation[R]]:
-    """Decorate a method of a role that is a generator of calls."""
+    """Turn a generator method of a role into one that returns an operation."""
 
     @wraps(make)
     def method(self: Role, /, *args: A.args, **options: A.kwargs) -> RedisOperation[R]:
@@ -217,7 +217,7 @@ def operation(make: Callable[Concatenate[Role, A], Op[R]]) -> Callable[Concatena
 
 
 def stored(settings: QueueSettings) -> dict[str, Any]:
-    """The settings as fields of the queue's record; a missing one is None."""
+    """Settings as fields of the queue's record; None for fields to delete."""
     values = {
         "lease_for": duration(settings.lease_for),
         "max_attempts": settings.max_attempts,
@@ -233,7 +233,7 @@ def stored(settings: QueueSettings) -> dict[str, Any]:
 
 
 def json_text(value: Any) -> str:
-    """Equal values have equal text."""
+    """Canonical JSON: equal values have equal text."""
     return msgspec.json.encode(value, order="sorted").decode()
 
 

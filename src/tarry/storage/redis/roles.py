@@ -1,4 +1,4 @@
-"""The roles of a Redis store, and what both kinds of store have in common."""
+"""The roles of a Redis store, and the request numbers that the blocking and the awaiting store share."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from tarry.storage.redis.workers.role import RedisWorkers
 class Request(msgspec.Struct, frozen=True, gc=False):
     """The arguments of EVALSHA after the hash, the same for every try.
 
-    The second key never exists. A node that is handing the slot over refuses a script with a missing key (TRYAGAIN), so no
-    script sees a part of a queue while its keys move one by one."""
+    The second key never exists. While a slot migrates, its node refuses a script with a missing key (TRYAGAIN), so no script
+    sees a part of a queue whose keys move one by one."""
 
     slot: str
     number: int
@@ -71,7 +71,7 @@ class Requests:
             raise InvalidInput(f"a key or another argument cannot be stored: {error}") from error
 
     def again(self, request: Request, call: ScriptCall) -> Request:
-        """The same request, which may have been executed. Others are not looked for among those that were."""
+        """The same request, marked as repeated: its script compares it with the last request of the slot."""
         return _request(request.slot, request.number, call, Repetition.REPEATED)
 
     def end(self, request: Request) -> None:

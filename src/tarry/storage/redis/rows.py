@@ -107,7 +107,7 @@ def _options(packed: bytes) -> tuple[Any, ...]:
 
 
 def row_of(packed: bytes) -> MessageRow:
-    """The layout of `_packed.lua`."""
+    """Unpack a row, in the layout of `_packed.lua`."""
     version, leased_at, lease_until, _, attempt, priority, _, length = _FIRST.unpack_from(packed)
     due_end = 58 + length
     consumer_end: int = due_end + 2 + _SHORT.unpack_from(packed, due_end)[0]
@@ -139,7 +139,7 @@ def row_of(packed: bytes) -> MessageRow:
 
 
 def draft_fields(draft: Draft) -> dict[str, Any]:
-    """What messages of a batch may have in common, as `_offer.lua` takes it; what is None is left out."""
+    """Draft fields that messages of a batch can share, for `_offer.lua`, without those that are None."""
     headers, trace = split_headers(draft.headers)
     fields = {
         "due_at": None if draft.due_at is None else str(micros(draft.due_at)),
@@ -167,13 +167,13 @@ def packed_options(
     max_attempts: int | None,
     retry: Retry | None,
 ) -> bytes:
-    """As `pack_options` of `_packed.lua` packs them, byte by byte: an offer is compared with the live row."""
+    """Options in the bytes of `pack_options` in `_packed.lua`: an offer is compared with the live row."""
     values = (content_type, type, headers, duration(lease_for), max_attempts, stored_retry(retry))
     return msgspec.msgpack.encode([False if value is None else value for value in values])
 
 
 def split_headers(headers: Mapping[str, str] | None) -> tuple[str | None, str | None]:
-    """Those that an identical offer must repeat, and those of its trace."""
+    """Headers that an identical offer must repeat, and trace headers."""
     if not headers:
         return None, None
     own = {name: value for name, value in headers.items() if name not in TRACE_HEADERS}
@@ -282,7 +282,7 @@ def _event(
 
 
 def _values(row: msgspec.Struct, kind: type[Any]) -> dict[str, Any]:
-    """The fields of a row that a value of this kind has, too: instants and durations instead of microseconds."""
+    """The row fields that a value of this kind has, with instants and durations instead of microseconds."""
     values = same_fields(row, kind)
     for name, value in values.items():
         if value is not None and name.endswith(("_at", "_until", "_for")):

@@ -1,4 +1,4 @@
-"""Lua as values: the text of a script with its includes, and the hash by which Redis knows it."""
+"""Lua scripts: the text with its includes, and the SHA-1 hash for EVALSHA."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Script:
 def script(name: LiteralString) -> Script:
     """The script of messages/lua/ack.lua for "messages/ack".
 
-    A line `-- include: lua/_rows` stands for the text of that file, once. A first line `#!lua` lets Redis refuse the whole
-    script when its memory is full: for those that store more. The others run nevertheless, so that a full queue can be
-    worked off. Without either, Redis would refuse single commands in the middle of a script."""
+    A line `-- include: lua/_rows` stands for the text of that file, once. Scripts that store more messages begin with
+    `#!lua`: when memory is full, Redis refuses them before the first command. The others run even then, so consumers can
+    empty a full queue. Without a `#!` line Redis would refuse single commands in the middle of a script."""
     subject, _, verb = name.rpartition("/")
     text = _without_unused(_COMMENT.sub("", _text(f"{subject}/lua/{verb}", set())))
     if not text.startswith("#!"):
@@ -38,7 +38,7 @@ def script(name: LiteralString) -> Script:
 
 
 def _without_unused(text: str) -> str:
-    """Without functions of included files that this script does not call: Redis would make each of them in every call."""
+    """Remove included functions that the script does not call: Redis would create a closure for each one in every call."""
     words = Counter(_WORD.findall(text))
     used = _FUNCTION.sub(lambda each: each[0] if words[each[1]] > 1 else "", text)
     return text if used == text else _without_unused(used)

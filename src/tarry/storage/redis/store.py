@@ -1,4 +1,4 @@
-"""The Redis store: connections, scripts, retries. The blocking one is generated."""
+"""The Redis store: connections, scripts, retries. The blocking half is generated."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from tarry.storage.redis.roles import RedisRoles, Request
 R = TypeVar("R")
 
 REPLICATED_WITHIN_MS = 2_000
-"""How long a change waits for its replicas before it is tried again."""
+"""How long a change waits for its replicas before the request is repeated."""
 
 
 class AsyncRedisStore(RedisRoles):
     def __init__(
         self, url: str, *, clock: Clock | None = None, settings: StoreSettings = StoreSettings(), replicas: int = 0
     ) -> None:
-        """`replicas`: how many of them must have received a change before it counts as done."""
+        """`replicas`: the number of replicas that must have received a change before it counts as accepted."""
         super().__init__(url, clock, settings)
         self._replicas = replicas
         self._is_cluster = self._is_stale = is_cluster(url)
@@ -60,7 +60,7 @@ class AsyncRedisStore(RedisRoles):
             return stop.value
 
     async def _reply(self, call: ScriptCall) -> Any:
-        """Retry after transient errors, with the same request: what was executed already is not executed again."""
+        """Retry after transient errors with the same request number, so a script that was executed is not executed again."""
         request = self._requests.begin(call)
         started_s, failures = time.monotonic(), 0
         while True:
@@ -91,10 +91,10 @@ class AsyncRedisStore(RedisRoles):
             if self._connections is not None:
                 return await self._connections.execute(command)
             return await self._client.execute_command(*command)
-        if self._is_stale:  # the client of a cluster learns the slots by its own commands only
+        if self._is_stale:  # the cluster client updates its slot map by its own commands only
             await self._client.execute_command("EXISTS", call.key)
         self._is_stale = self._is_cluster  # until this try has succeeded
-        # WAIT is about the writes of its own connection, so both go in one pipeline.
+        # WAIT covers the writes of its own connection, so script and WAIT share one pipeline.
         async with self._nodes.of(self._client, call.key).pipeline(transaction=False) as pipe:
             pipe.execute_command(*command)
             pipe.execute_command("WAIT", self._replicas, REPLICATED_WITHIN_MS)
@@ -109,7 +109,7 @@ class AsyncRedisStore(RedisRoles):
         return reply
 
     async def run_idempotent(self, request: IdempotencyKey, do: AsyncIdempotentCall) -> StoredResponse | None:
-        """The work is not part of a transaction: if the process ends before its response is stored, it may be repeated."""
+        """Not one transaction: if the process ends before the response is stored, the work may be repeated."""
         stored = await self.run(self.security.claim(request))
         if stored:
             return stored[0]

@@ -28,7 +28,7 @@ class RedisStore(RedisRoles):
     def __init__(
         self, url: str, *, clock: Clock | None = None, settings: StoreSettings = StoreSettings(), replicas: int = 0
     ) -> None:
-        """`replicas`: how many of them must have received a change before it counts as done."""
+        """`replicas`: the number of replicas that must have received a change before it counts as accepted."""
         super().__init__(url, clock, settings)
         self._replicas = replicas
         self._is_cluster = self._is_stale = is_cluster(url)
@@ -53,7 +53,7 @@ class RedisStore(RedisRoles):
             return stop.value
 
     def _reply(self, call: ScriptCall) -> Any:
-        """Retry after transient errors, with the same request: what was executed already is not executed again."""
+        """Retry after transient errors with the same request number, so a script that was executed is not executed again."""
         request = self._requests.begin(call)
         started_s, failures = time.monotonic(), 0
         while True:
@@ -84,10 +84,10 @@ class RedisStore(RedisRoles):
             if self._connections is not None:
                 return self._connections.execute(command)
             return self._client.execute_command(*command)
-        if self._is_stale:  # the client of a cluster learns the slots by its own commands only
+        if self._is_stale:  # the cluster client updates its slot map by its own commands only
             self._client.execute_command("EXISTS", call.key)
         self._is_stale = self._is_cluster  # until this try has succeeded
-        # WAIT is about the writes of its own connection, so both go in one pipeline.
+        # WAIT covers the writes of its own connection, so script and WAIT share one pipeline.
         with self._nodes.of(self._client, call.key).pipeline(transaction=False) as pipe:
             pipe.execute_command(*command)
             pipe.execute_command("WAIT", self._replicas, REPLICATED_WITHIN_MS)
@@ -102,7 +102,7 @@ class RedisStore(RedisRoles):
         return reply
 
     def run_idempotent(self, request: IdempotencyKey, do: IdempotentCall) -> StoredResponse | None:
-        """The work is not part of a transaction: if the process ends before its response is stored, it may be repeated."""
+        """Not one transaction: if the process ends before the response is stored, the work may be repeated."""
         stored = self.run(self.security.claim(request))
         if stored:
             return stored[0]

@@ -1,4 +1,4 @@
-"""Schedules and entries of ledgers, as the scripts keep them."""
+"""Schedules and ledger entries in the form that the scripts store."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tarry.storage.redis.rows import draft_fields, payload_hash
 
 
 class _State(msgspec.Struct):
-    """What scripts compare."""
+    """Fields that scripts compare."""
 
     revision: int
     ledger: str
@@ -35,7 +35,7 @@ class _State(msgspec.Struct):
 
 
 class _Body(msgspec.Struct):
-    """What only a client reads."""
+    """Fields that only clients read."""
 
     kind: str
     text: str

@@ -43,11 +43,11 @@ _MOVED_AT_ONCE = 100
 """Letters that one step copies to another queue, with their payloads."""
 _TRIES = 10
 Revived = tuple[bytes, list[tuple[int, str]]]
-"""What the step of a job chose, and the versions and keys that were revived."""
+"""The letters that a step chose, and the versions and keys of the redriven messages."""
 
 
 class StoredJob(msgspec.Struct):
-    """A job with what only its steps need."""
+    """A job with the state that only its steps need."""
 
     job: RedriveJob
     queue_id: str
@@ -180,9 +180,9 @@ class RedisDeadLetters(RedisRole):
         return _revived(chosen, revived)
 
     def _move(self, stored: StoredJob, letters: Sequence[Letter], **job: Any) -> Op[Revived]:
-        """Into another queue: copied, received once per step, and deleted last, so a letter is never in neither queue. A
-        process that ends in between leaves a step that the next one repeats. Until then the letter is in both: a redrive by
-        hand meanwhile makes a second message."""
+        """Redrive to another queue: copy, receive once per step, delete last, so a letter is always in at least one queue. If
+        the process ends in between, the next one repeats the step. Until then the letter is in both queues, and a manual
+        redrive makes a second message."""
         queue, target = stored.job.queue, stored.job.target or ""
         versions = [str(letter.row.version) for letter in letters]
         copies = yield from self._in_queue(queue, "dead_letters/copy", versions=versions)
@@ -231,7 +231,7 @@ class RedisDeadLetters(RedisRole):
         return (yield from self._current(id, _stored(jobs[1]))) if jobs else None
 
     def _current(self, id: int, stored: StoredJob) -> Op[StoredJob]:
-        """With the number of the job and the present names of its queues."""
+        """The job with its number and the current names of its queues."""
         name = (yield from self._by_id(stored.queue_id, "queues/name")).decode()
         gone = None if name else stored.job.queue
         target = stored.job.target
@@ -273,8 +273,8 @@ class RedisDeadLetters(RedisRole):
         raise LockTimeout(f"redrive job {job} changes all the time", hint="try again")
 
     def _complete(self, stored: StoredJob, now: datetime) -> Op[StoredJob]:
-        """With the step that a process began and did not save, if there is one. Else an empty step takes its number, so a
-        process that comes late with it redrives nothing after the job was paused or cancelled."""
+        """Complete the step that a process began and did not save, if there is one. Otherwise an empty step takes its number,
+        so a late process redrives nothing after the job was paused or cancelled."""
         if stored.job.gone_queue is not None or stored.job.phase is RedrivePhase.VERDICT:
             return stored
         return (yield from self._execute(stored, now, [], ended=False, last=stored.after))
@@ -293,8 +293,8 @@ class RedisDeadLetters(RedisRole):
 
     @operation
     def advance_redrive(self, job: int | None = None, *, leadership: Leadership | None = None) -> Op[RedriveJob | None]:
-        """Read, make the step in the queue, which keeps its result with the step's number, then save: a process that ends in
-        between leaves a step that the next one repeats without effect, and saves."""
+        """Read the job, execute the step in the queue, which keeps the result by step number, then save the job. If the
+        process ends in between, the next one repeats the step without effect and saves."""
         if not (yield from self._leads(leadership)):
             return None
         text_now, jobs = yield from self._registry("dead_letters/jobs", id=job, due_first=job is None)
@@ -351,7 +351,7 @@ class RedisDeadLetters(RedisRole):
         return (yield from self._execute(stored, now, chosen, ended=ended, last=last, died_again=died_again))
 
     def _died_again(self, stored: StoredJob) -> Op[int]:
-        """Since the last step, of what the job redrove."""
+        """Redriven messages of the job that died again since its last step."""
         position = DeadPosition(*stored.judged or (stored.job.created_at, 0))
         queue, before = stored.job.target or stored.job.queue, stored.before_version
         deaths = yield from self._scan(queue, EVERY_LETTER, position, most=WALK)
@@ -369,7 +369,7 @@ class RedisDeadLetters(RedisRole):
         last: tuple[datetime, int] | None,
         died_again: int = 0,
     ) -> Op[StoredJob]:
-        """Redrive these letters, unless a step of this number was executed already: then its result counts."""
+        """Redrive these letters. If a step with this number was executed before, its result is used instead."""
         job = stored.job
         text = msgspec.json.encode((len(letters), ended, last)).decode()
         step: dict[str, Any] = {"job": str(job.id), "step": stored.moves, "chosen": text}

@@ -38,7 +38,7 @@ class RedisAnalytics(RedisRole, NoPipeline):
     def _look_back(
         self, query: AnalyticsQuery, before: int | None, fits: Callable[[Event], bool]
     ) -> Op[AnalyticsPage[Event]]:
-        """Newest first. Where the scan of one queue ended, the page ends, and the next one begins."""
+        """Newest first. The page ends where the first incomplete scan of a queue stopped; the next page begins there."""
         _, _, ids = yield from self._journal.journals()
         if query.queue is not None:
             known = yield from self._journal.id_of(query.queue)

@@ -1,9 +1,9 @@
 """`JournalRole` on Redis: a bounded stream per queue, merged where a reader follows all of them.
 
 An event's id is the server's time in microseconds, or the next number if the queue had that one already; it only grows
-within a queue. A position is an id and the number of a queue: all events up to it, in that order, were read. A page ends
-before the time at which its reading began, so no event can come later with an id inside of it, unless the server's clock is
-set back."""
+within a queue. A position is an event id and a queue number: all events up to it, in that order, were read. A page ends
+before the time at which its reading began, so no later event has an id inside the page, unless the server's clock is set
+back."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
--- A change of schedules, in steps that any process can continue: this is the log that they repeat it from.
--- `begin.lua` compares the revisions and stores the change under a number, in one script: from then on it happens. The queues
--- withdraw messages, the ledgers enter what remains, the queues get the new messages, and the ledgers link them. A queue keeps the
--- result of each step by its number (`_once.lua`), so a step that is repeated, by any process, has no second effect and gives
--- the same result. A schedule has one change at a time, which a reader completes first.
+-- A schedule change in steps that any process can continue: the record of the change, from which a step is repeated.
+-- `begin.lua` compares the revisions and stores the change under a number, in one script: from then on the change is decided. Queues
+-- withdraw old messages, ledgers enter the new ticks, queues create their messages, and ledgers link them. A queue keeps the
+-- result of each step by change number (`_once.lua`), so a repeated step has no second effect and returns the same
+-- result. A schedule has at most one incomplete change, which a reader completes first.
 local fired = {planned = true, backfilled = true}
 
 -- The rule of `cron/enter_ticks.sql` and `remove_forgotten.sql`.
@@ -64,7 +64,7 @@ local function enter(record)
   record.changes = nil
 end
 
--- What the queues did: messages that were withdrawn, or the versions of those that were made (0: another message has the key).
+-- Results of the queues: withdrawn messages, or versions of created messages (0: another message has the key).
 local function withdrawn(item)
   local entry = entry_of(item.ledger, item.member)
   if not entry then return end  -- forgotten after its message was removed
@@ -81,7 +81,7 @@ local function linked(item, queue, version)
   store_entry(item.ledger, item.member, entry)
 end
 
--- Store how far a change is; at its end its schedules are free.
+-- Store the progress of a change. A complete change is deleted, and its schedules are free.
 local function save(record)
   if #record.parts > 0 then
     redis.call('HSET', r .. ':changes', record.number, cmsgpack.pack(record))
@@ -94,7 +94,7 @@ local function save(record)
   end
 end
 
--- The work of a change in its queues: number, the lowest number that is not complete, stage; then queues and packed items.
+-- The next step of a change: its number, the lowest incomplete number, the stage, then queues and packed items.
 local function work_of(record)
   if #record.parts == 0 then return {} end
   local work = {record.number, redis.call('ZRANGE', r .. ':pending', 0, 0)[1], record.stage}

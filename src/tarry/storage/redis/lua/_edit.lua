@@ -1,4 +1,4 @@
--- What edits, burials by key and drops share: a version that must still be current, and a lease that must be forced.
+-- Checks shared by edits, burials by key and drops: the version must be current, and a leased message needs `force`.
 -- include: lua/_queue
 -- include: lua/_journal
 -- include: lua/_rows

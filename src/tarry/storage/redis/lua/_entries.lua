@@ -1,4 +1,4 @@
--- Entries of a ledger as they are replied: member, entry, name of the queue, and whether its message may be live.
+-- Ledger entries in replies: member, entry, queue name, and whether the message may be live.
 -- include: lua/_registry
 -- include: lua/_schedules
 local function row(ledger, member)

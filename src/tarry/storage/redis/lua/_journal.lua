@@ -1,7 +1,7 @@
--- The journal of a queue: a stream, written by the script that makes the change, and bounded, since no archive takes it over.
--- The events of a script are one entry: an entry costs as much as five events. Its id is the id of its last event and how
--- many there are; their ids follow one another. An entry has the time and the name of the queue, then for each event: whether
--- the lease (1) and the content (2) belong to it, its kind, key, row (`_rows.lua`), the rest as a table, and the payload.
+-- The journal of a queue: a bounded stream, written by the script that makes the change.
+-- The events of a script are one entry, because an entry costs as much as five events. The entry id is the id of its last event and
+-- the number of events, whose ids are consecutive. An entry has the time and the queue name, then for each event: flags for its
+-- lease (1) and content (2), its kind, key, row (`_rows.lua`), other fields as a table, and the payload.
 -- include: lua/_packed
 local kept_marks = 20
 local with_content = {offered = true, updated = true, edited = true}
@@ -13,7 +13,7 @@ write_events = function()
   local id = num(next_of('event', n_events))
   parts[1] = struct.pack('<dBc0', now, #queue.name, queue.name)
   redis.call('XADD', q .. ':journal', id .. '-' .. n_events, 'e', table.concat(parts, '', 1, n_parts))
-  -- The id of about every thousandth event is marked. The entries before the oldest mark go when there are 20 newer ones.
+  -- About every thousandth event id is marked. With more than 20 marks, the entries before the oldest mark are trimmed.
   queue.unmarked = queue.unmarked + n_events
   if queue.unmarked >= marked_every then
     queue.unmarked = 0
@@ -41,8 +41,8 @@ local function note_queue(kind, detail)
   append(0, kind, '', '', detail and next(detail) and cmsgpack.pack({detail = detail}) or '', '')
 end
 
--- The state of a row as it is now. With the times of its lease, so call it before the lease is ended. `packed`: the row, where
--- it is known.
+-- Append an event with the current state of a row. Call it before `end_lease`, because an event has the lease times. `packed`: the
+-- packed row, if the caller has it.
 local function note(kind, row, more, packed)
   if queue.journal == 'off' then return end
   local flags, rest, payload = more and more.leased and 1 or 0, '', ''

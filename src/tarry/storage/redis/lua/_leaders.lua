@@ -1,4 +1,4 @@
--- Leaderships: the last leader of each name, its fencing token, and when its lease ends.
+-- Leaderships: the last leader of each name, its fencing token, and the end of its lease.
 -- include: lua/_registry
 local function last(name)
   local packed = redis.call('HGET', r .. ':leaders', name)

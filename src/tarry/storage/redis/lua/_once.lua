@@ -1,5 +1,5 @@
--- A step of a change in one of its queues, executed once: the queue keeps the result by the number of the change. Results of
--- changes below the floor, which are complete, are removed; and a process that comes with such a number, late, changes nothing.
+-- A step of a schedule change in one queue, executed once: the queue keeps the result by change number. Changes below the floor are
+-- complete: their results are removed, and a late process with such a number changes nothing.
 -- include: lua/_queue
 -- include: lua/_journal
 -- include: lua/_rows

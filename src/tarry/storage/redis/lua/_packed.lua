@@ -1,6 +1,6 @@
--- A row of a message as one string, in the layout of `rows.py`. First what its events have too: version, lease, size, attempt,
--- priority, hash, due time, consumer. Then the planned time (empty: the due time), when it was created, the token, what few
--- messages have (as a table), and the options, which most messages share. Without a lease its times are 0.
+-- A message row as one string, in the layout that `rows.py` reads. First the fields that events have, too: version, lease, size,
+-- attempt, priority, hash, due time, consumer. Then the planned time (empty: the due time), the creation time, the token, rare
+-- fields (as a table), and the options, which most messages share. Without a lease the lease times are 0.
 -- include: lua/_layout
 
 local function pack_options(o)

@@ -1,6 +1,6 @@
--- What every script of a queue begins with: its settings, the clock, and the reply to a repeated request.
--- Right because Redis runs one script at a time, and every key begins with KEYS[1], whose hash tag is the queue's id.
--- A reply of nil: this is not (or no longer) the queue of the name that was called, and nothing was changed.
+-- The beginning of every queue script: the queue's settings, the clock, and the reply to a repeated request.
+-- Correct because Redis runs one script at a time, and every key begins with KEYS[1], whose hash tag is the queue's id.
+-- A reply of nil means that the queue does not have (or no longer has) the given name, and that nothing was changed.
 local q = KEYS[1]
 local a = cmsgpack.unpack(ARGV[1])
 local time = redis.call('TIME')
@@ -37,7 +37,7 @@ elseif repeated_at and real - repeated_at > 120000000 then
 end
 -- include: lua/_writes
 
--- For the repetition of this request, within a minute, or as long as the caller wants.
+-- Keep the reply for a repeated request: for a minute, or for `keep_for`.
 local keep_ms = math.floor((a.keep_for or 60000000) / 1000)
 local function remember(reply)
   write()

@@ -1,4 +1,4 @@
--- What scripts of the registry begin with: the clock, and the reply to a repeated request, as in `_queue.lua`.
+-- The beginning of registry scripts: the clock, and the reply to a repeated request, as in `_queue.lua`.
 local r = KEYS[1]
 local a = cmsgpack.unpack(ARGV[1])
 local time = redis.call('TIME')

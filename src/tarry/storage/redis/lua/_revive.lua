@@ -23,8 +23,8 @@ local function revive(row, payload, kind, detail)
   note(kind, row, {detail = detail}, store(row))
 end
 
--- A queue keeps the result of the last step of each job: repeated, the step does nothing and replies the same. Where another process
--- is further, this one cannot save its step, whatever the reply is. Those of the thousand jobs with the latest steps are kept.
+-- A queue keeps the result of the last step of each job: a repeated step changes nothing and has the same reply. If another process is
+-- further, this process cannot save its step, whatever the reply is. Results are kept for the thousand jobs with the latest steps.
 local function step_of(job)
   local packed = redis.call('HGET', q .. ':steps', job)
   local step = packed and cmsgpack.unpack(packed)

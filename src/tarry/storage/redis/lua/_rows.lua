@@ -1,7 +1,7 @@
 -- Live messages: a packed row and a payload by key, and the order of delivery in sorted sets.
 -- A waiting message is in `due:<priority>` by its due time, a leased one in `leased` by the end of its lease; one with a type
--- is in the sets of its type as well, so no poll walks past messages of other types. A member begins with the version, which
--- has 16 digits: messages that are due together are ordered by version.
+-- is in the sets of its type as well, so a poll never skips messages of other types. A member begins with the version, which
+-- has 16 digits, so messages that are due at the same time are ordered by version.
 local earliest = {}
 local changed = {}  -- rows that this script has read or written, by key; false: there is none
 
@@ -39,7 +39,7 @@ local function due_set(view, priority)
   return name
 end
 
--- Where a message is: in the sets of all messages, and in those of its type. `place`: 'due', 'leased', or nowhere.
+-- Put a message into the sets of all messages and of its type. `place`: 'due', 'leased', or nil to remove it.
 local ends_at, ends = nil, nil
 local function place_in(view, row, member, place)
   if place == 'due' then
@@ -103,8 +103,7 @@ end
 
 local function is_free(row) return row.lease_until <= now end
 
--- Move messages whose leases have ended back to those that wait. At most a thousand in one script: if more end at once, the
--- next poll goes on.
+-- Move messages whose leases have expired back to the waiting ones, at most a thousand in one script; the next poll moves more.
 local function return_expired(view)
   local members = redis.call('ZRANGEBYSCORE', view .. ':leased', '-inf', num(now), 'LIMIT', 0, 1000)
   if #members == 0 then return end
@@ -138,8 +137,7 @@ local function bury(row, reason, problem)
   redis.call('ZADD', q .. ':dead', num(now), row.version)
 end
 
--- The end of a script. Processes that sleep until later than what became due earlier are woken, each once: it announces its next
--- sleep.
+-- The end of a script. Wake processes that would sleep past a message of this script, each once: it announces its next sleep.
 local function done(reply)
   local waiters = next(earliest) and not queue.paused_at and redis.call('HGETALL', q .. ':waiters') or {}
   for i = 1, #waiters, 2 do

@@ -1,7 +1,7 @@
--- Schedules and the ledgers of their ticks. They are in the slot of the registry, because a ledger follows its schedule from queue
--- to queue; messages are in the slots of their queues. A change of both is made in steps (see `_changes.lua`).
--- A schedule: its record (what scripts compare) and its body (the rest). A ledger: entries by `tick:hash`, in the order of ticks;
--- runs of skipped ticks apart; `open` has those whose messages may be live.
+-- Schedules and their tick ledgers. They are in the registry's slot, because a ledger follows its schedule from queue to queue;
+-- messages are in the slots of their queues. A change of both is made in steps (see `_changes.lua`).
+-- A schedule has a record (fields that scripts compare) and a body (the rest). A ledger has entries by `tick:hash` in tick order,
+-- separate entries for runs of skipped ticks, and the set `open` of ticks whose messages may be live.
 local function state_of(name)
   local packed = redis.call('HGET', r .. ':schedules', name)
   return packed and cmsgpack.unpack(packed) or nil
@@ -40,7 +40,7 @@ local function forgotten_until(ledger)
   return last
 end
 
--- Numbers of changes and revisions grow with the server's clock, so none is given twice, whatever a failover has lost.
+-- Change and revision numbers grow with the server's clock, so none is used twice, even if a failover lost the last ones.
 local function next_number()
   local last = tonumber(redis.call('GET', r .. ':last_change') or 0)
   local number = math.max(last + 1, time[1] * 1000000 + time[2])

@@ -1,7 +1,7 @@
--- What all five settles share: key and token decide, each lease alone, in the order given. The reply has a letter for each:
--- done, lease lost, gone.
--- `act` returns nothing for success. `a.quiet`: the queue had another name when the message was leased, and only leases that it
--- has are settled there (the reply for others is '-').
+-- The common part of the five settles: key and token decide, for each lease separately, in the given order. The reply has a letter for
+-- each lease: done, lease lost, gone.
+-- `act` returns nil for success. `a.quiet`: the queue had this name before; leases of other queues are not settled, and
+-- their letter is '-'.
 -- include: lua/_queue
 -- include: lua/_journal
 -- include: lua/_rows

@@ -1,5 +1,5 @@
--- Schedules as they are replied: name, record, body, how far the ledger is deleted, and the last message where overlaps are skipped.
--- A change that is not complete comes first: the caller completes it and reads again.
+-- Schedules in replies: name, record, body, the time up to which ledger entries are deleted, and the last message if overlaps are skipped.
+-- An incomplete change is replied instead: the caller completes it and reads again.
 -- include: lua/_registry
 -- include: lua/_schedules
 local function states(names)

@@ -1,5 +1,5 @@
--- What a script writes, gathered by key and sent in few commands: a command costs several times what it does for one message.
--- The writes of one key stay in order, and a script that reads a sorted set which it may have changed calls `write` first.
+-- Writes of a script, gathered by key and sent in few commands, because a command costs several times the write of one message.
+-- The writes of one key stay in order. A script that reads a sorted set that it may have changed calls `write` first.
 
 -- Instants and versions are microseconds: whole numbers that a double holds exactly until the year 2255.
 local function num(n) return string.format('%d', n) end

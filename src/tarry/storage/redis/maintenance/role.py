@@ -47,7 +47,7 @@ class RedisMaintenance(RedisRole, NoDatabase):
 
     @operation
     def needing_sweep(self, queues: Sequence[str]) -> Op[list[str]]:
-        """All of them: a sweep of a quiet queue is one script, as a look at it would be."""
+        """All of them: sweeping a quiet queue costs one script, as a check would."""
         yield from ()
         return list(queues)
 

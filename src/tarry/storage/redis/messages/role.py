@@ -53,7 +53,7 @@ from tarry.storage.redis.script import script
 P = TypeVar("P")
 
 _MOST_AT_ONCE = 1_000
-"""Messages that one script leases or settles."""
+"""Maximum number of messages that one script leases or settles."""
 _SETTLED = {"d": Settled.DONE, "l": Settled.LEASE_LOST, "g": Settled.GONE, "-": Settled.GONE}
 _POLL_OPTIONS = tuple(field.name for field in fields(PollOptions))
 
@@ -82,8 +82,8 @@ class RedisMessages(RedisRole):
     def poll(
         self, queue: str, n: int, decode: Decode[P], options: PollOptions = DEFAULT_POLL
     ) -> Op[builtins.list[Lease[P]]]:
-        """Leased first, then decoded. What cannot be decoded is buried, and others take its place; a round in which a decoder
-        raised is the last, so that a bug of it costs one call at most n attempts."""
+        """Lease, then decode. Undecodable messages are buried and replaced by others. A round in which the decoder raised
+        another error is the last, so a decoder bug costs at most n attempts per call."""
         leases: builtins.list[Lease[P]] = []
         params = _poll_params(options)
         is_plain = options.type is None and options.max_attempts is None and not options.lowest_first
@@ -185,7 +185,7 @@ class RedisMessages(RedisRole):
         failures: Sequence[dict[str, Any]] | None = None,
         **params: Any,
     ) -> Op[builtins.list[Settled]]:
-        """In the queues that had the name when the messages were leased, then in the one that has it now."""
+        """Settle in the queues that had the name before, where messages may be leased, then in the queue that has it."""
         results = ["g"] * len(leases)
         left: builtins.list[int] = [*range(len(leases))]
         tried: set[str] = set()

@@ -1,4 +1,4 @@
-"""Steps of messages that other roles share: offers, and pages of live messages."""
+"""Message steps that several roles share: offers, and pages of live messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OUTCOMES = {ord("c"): Outcome.CREATED, ord("u"): Outcome.UPDATED, ord("i"): Out
 _FULL = b"full:"
 MOST_OFFERED, MOST_BYTES_OFFERED = 100_000, 256 << 20
 _SCANNED_AT_ONCE = 500
-"""Messages of each priority that one script lists."""
+"""Maximum number of messages of each priority that one script lists."""
 
 
 _HEAD, _SHORT, _LONG = Struct("<dddBBB16sB"), Struct("<H"), Struct("<I")
@@ -106,7 +106,7 @@ class Offers(RedisRole):
         return _outcomes(queue, reply)[0]
 
     def offer(self, queue: str, drafts: Sequence[Draft], **once: Any) -> Op[list[Outcome]]:
-        """`once` names the request, if it is not one of this process alone."""
+        """`once` names a request that another process may repeat."""
         payloads = [draft.payload for draft in drafts]
         if len(drafts) > MOST_OFFERED or sum(map(len, payloads)) > MOST_BYTES_OFFERED:
             raise InvalidInput(
@@ -130,7 +130,7 @@ def _outcomes(queue: str, reply: bytes) -> list[Outcome]:
 
 
 def _shared(drafts: Sequence[Draft]) -> dict[str, Any]:
-    """What the messages have in common, once, and which of it each one has: most batches have one kind of message."""
+    """The distinct kinds of drafts, and the kind of each message: most batches have one kind."""
     if len(drafts) == 1:
         return {"drafts": [draft_fields(drafts[0])]}
     numbers: dict[Any, int] = {}
@@ -152,7 +152,7 @@ class MessageScan(RedisRole):
     def page(
         self, queue: str, after: MessagePosition | None, filter: Filter
     ) -> Op[tuple[list[StoredMessage[bytes]], MessagePosition | None]]:
-        """Messages of a bounded scan, and where it ended; None: at the end."""
+        """Messages from a bounded scan, and the position at which it stopped; None: it reached the end."""
         now, attempts, member, due, rows = yield from self._in_queue(
             queue,
             "messages/list",

@@ -1,5 +1,6 @@
-"""`QueuesRole` on Redis. Names are in the registry, everything else in the record of the queue, in another slot of a cluster:
-the order of the steps decides what a process that ends between them leaves behind, and the record of the queue is right."""
+"""`QueuesRole` on Redis. The registry has the names; the queue's record, in another cluster slot, has everything else.
+
+Steps in both are ordered so that the record is right whenever a process ends between two of them."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ class RedisQueues(RedisRole):
                 return info_of(record)
         try:
             existing = info_of((yield from self._in_queue(name, "queues/info")))
-        except UnknownQueue:  # the name is left of a queue whose deletion was interrupted, and is free now
+        except UnknownQueue:  # the name was left by an interrupted deletion, and is free now
             return info_of((yield from self._create(name, settings))[1])
         if not exist_ok:
             raise InvalidState.queue_exists(name)
@@ -68,7 +69,7 @@ class RedisQueues(RedisRole):
         for name in sorted((yield from self._names())):
             try:
                 infos.append(info_of((yield from self._in_queue(name, "queues/info"))))
-            except UnknownQueue:  # deleted meanwhile
+            except UnknownQueue:  # deleted since the names were read
                 continue
         return infos
 

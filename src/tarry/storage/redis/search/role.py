@@ -35,7 +35,7 @@ class RedisSearch(RedisRole):
         after: MessagePosition | None = None,
         payloads: bool = False,
     ) -> Op[SearchPage]:
-        """A share of `WALK` for each queue. The page ends where the first scan was cut off."""
+        """Scan a share of `WALK` in each queue. The page ends where the first incomplete scan stopped."""
         scanned_messages: builtins.list[StoredMessage[bytes]] = []
         horizon: MessagePosition | None = None
         share = max(500, WALK // max(1, len(queues)))

@@ -1,6 +1,6 @@
 """One subscription per store: a thread that receives notifications for the consumers of this process.
 
-A notification is a hint. While the subscription is broken, consumers scan, as they do until it is first confirmed."""
+A notification is a hint. Until the subscription is confirmed, and while it is broken, consumers scan."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tarry.storage.redis.operation import since
 
 _PAUSE_S = 1.0
 _CHECK_S = 10.0
-"""How often an idle subscription is checked: a half-open connection must not go unnoticed."""
+"""Interval of pings on an idle subscription, to detect a half-open connection."""
 _log = logging.getLogger("tarry")
 
 
 class NotificationListener:
     def __init__(self, url: str, settings: StoreSettings, wait_queue: WaitQueue, *, trusted: bool) -> None:
-        """`trusted`: consumers may sleep longer while notifications arrive. Not with a clock that is moved by hand."""
+        """`trusted`: consumers may sleep longer while notifications arrive. False with a pinned clock."""
         self._url, self._settings = url, settings
         self._wait_queue = wait_queue
         self._trusted = trusted
@@ -38,7 +38,7 @@ class NotificationListener:
         self._closed = threading.Event()
 
     def ensure(self) -> None:
-        """Start listening, without waiting for it. Again in a child process, which has its own channel."""
+        """Start the listener thread unless it runs. A child process starts its own, with its own channel."""
         with self._lock:
             if self._pid != os.getpid():
                 self._pid, self._thread = os.getpid(), None

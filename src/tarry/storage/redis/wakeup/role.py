@@ -9,7 +9,7 @@ from tarry.storage.redis.operation import Op, RedisRole, RoleContext, duration, 
 from tarry.storage.redis.wakeup.listener import NotificationListener
 
 _LONGER = timedelta(seconds=5)
-"""How much longer than its sleep a process is notified, until it announces the next one."""
+"""How long after its sleep a process is still notified, until it announces the next sleep."""
 
 
 class RedisWakeup(RedisRole):

@@ -1,4 +1,4 @@
--- A page of entries of all ledgers that were over, and decided, before an instant.
+-- A page of entries of all ledgers whose tick and decision are before an instant.
 -- include: lua/_entries
 local rows = {}
 for _, each in ipairs(redis.call('ZRANGEBYSCORE', r .. ':ticks_over', '-inf', '(' .. a.before, 'LIMIT', a.first, a.limit)) do

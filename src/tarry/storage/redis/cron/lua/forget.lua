@@ -1,4 +1,5 @@
--- Delete old entries, and store how far, by hash: deleted ticks must not fire again. Those that changed since they were read stay.
+-- Delete old entries, and store up to which tick, by hash: deleted ticks must not fire again. Entries that changed since they were read
+-- stay.
 -- include: lua/_registry
 -- include: lua/_schedules
 local forgotten = 0

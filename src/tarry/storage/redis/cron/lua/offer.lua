@@ -1,6 +1,6 @@
 #!lua
--- Make the messages of ticks that the ledger has accepted, once per change: a repeated step makes none again, also if the first ones
--- were acked meanwhile. Where another message has the key, none is made, and the ledger names none.
+-- Create the messages of ticks that the ledger has accepted, once per change: a repeated step creates none, even if the first ones
+-- have been acked. If another message has the key, none is created, and the ledger entry has no message.
 -- include: lua/_once
 -- include: lua/_offer
 return once('offer', function(items)

@@ -1,6 +1,6 @@
--- Remove messages that were never leased: what was leased once belongs to its consumer, also while it waits for a retry. One that
--- was offered anew by hand has another version, and is left alone. Once per change, so its result can be trusted when it is
--- repeated: a message that is missing then was either withdrawn by this change, or leased before.
+-- Remove messages that were never leased: a message that was leased once belongs to its consumer, even while it waits for a retry. A
+-- message that was offered again manually has another version, and stays. The step is executed once per change, so a repeated step
+-- has the right result: a missing message was either withdrawn by this change or leased before.
 -- include: lua/_once
 return once('withdraw', function(items)
   local results = {}

@@ -1,3 +1,3 @@
--- The version that divides what was dead when a job began from what dies later.
+-- The version that separates letters that were dead when a job began from later ones.
 -- include: lua/_queue
 return remember(num(next_of('version')))

@@ -1,4 +1,4 @@
--- What became of redriven messages: live, dead (or redriven from dead since), and of which error.
+-- The state of redriven messages: live, dead (or dead and redriven again), and the error.
 -- include: lua/_queue
 -- include: lua/_journal
 -- include: lua/_rows

@@ -1,4 +1,4 @@
--- Delete dead letters by version, each with its event. One that is gone already is not counted.
+-- Delete dead letters by version, each with its event. Letters that are gone already are not counted.
 -- include: lua/_queue
 -- include: lua/_journal
 local discarded = 0

@@ -1,6 +1,6 @@
--- Record leases that have ended, and bury messages without attempts left: one step along the due messages of each priority,
--- of at most `limit` each. Delivery does not depend on it. A paused queue is left alone.
--- Replies with the numbers recorded, buried and walked, and where each priority goes on, by due time and version.
+-- Record expired leases, and bury messages without attempts left, among the next `limit` due messages of each priority. Delivery
+-- does not depend on it. A paused queue is not swept.
+-- Replies with the numbers of recorded, buried and scanned messages, and the next position of each priority, by due time and version.
 -- include: lua/_queue
 -- include: lua/_journal
 -- include: lua/_rows

@@ -1,4 +1,4 @@
--- Finish messages: the row, the payload and its place in the order go with the event, or not at all.
+-- Finish messages: row, payload and set members are removed, and the event appended, in one script.
 -- include: lua/_settle
 local leased = {leased = true}
 return settle('ack', function(row)

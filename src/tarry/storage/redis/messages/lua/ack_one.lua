@@ -1,6 +1,6 @@
--- Finish one message, as `ack.lua` does. If the caller holds the lease of a message without a type, it is removed here, without
--- tables for it. In every other case nothing was written yet, and `ack.lua` goes on with the same parameters.
--- A leased message is in one sorted set: among those that are leased, or, once its lease has ended, among those that wait.
+-- Finish one message, as `ack.lua` does. If the token is valid and the message has no type, it is removed here, without building Lua
+-- tables. In every other case nothing has been written yet, and `ack.lua` continues with the same parameters.
+-- A leased message is in one sorted set: `leased`, or, if a script has found its lease expired, that of its priority.
 -- include: lua/_layout
 local request, now, again, token, slot, name, key = struct.unpack('<ddBc32Bc0Bc0Hc0', ARGV[1])
 do

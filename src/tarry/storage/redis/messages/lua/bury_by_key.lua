@@ -1,4 +1,4 @@
--- Bury a message without its lease. The version is compared in the same script, so a concurrent update is not buried.
+-- Bury a message by its key. The version is compared in the same script, so a concurrent update is not buried.
 -- include: lua/_edit
 local row = row_of(a.key)
 local problem = not row and 'gone' or refused(row)

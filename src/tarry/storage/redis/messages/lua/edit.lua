@@ -1,6 +1,6 @@
 #!lua
--- Store a new version with other values; a lease on the old one is void at once, since its token is gone from the row.
--- Values that the message has already change nothing, and its lease stays.
+-- Store a new version with other values. A lease on the old version is lost immediately, because its token is gone from the row.
+-- If the message has these values already, nothing changes, and its lease stays.
 -- include: lua/_edit
 local row = row_of(a.key)
 if not row then return done('gone') end

@@ -1,5 +1,5 @@
--- A page of live messages in due order, from a bounded scan. The sets are ordered by due time per priority, so the page is
--- merged from a part of each; what lies beyond the end of a part that was cut off is left to the next page (the horizon).
+-- A page of live messages in due order, from a bounded scan. There is one set per priority, so the page is merged from a part of
+-- each; messages after the first incomplete part (the horizon) are left to the next page.
 -- Leased messages are ordered by the end of their leases, so up to ten thousand of them are read and sorted.
 -- include: lua/_queue
 -- include: lua/_journal

@@ -1,7 +1,7 @@
 -- Lease up to `n` messages by priority, due time and version, and bury those without attempts left.
--- Exact because the sets are in that order and no other script runs in between. Its work is that of what it returns: at most
--- `n`, plus a thousand that are buried or whose leases have ended; waiting and leased messages behind them cost nothing.
--- A token is a hash of the request's random number and the version: a repeated request finds the leases of the first.
+-- Exact because the sets have that order and no other script runs in between. Its work is bounded: it leases at most `n` messages, and
+-- buries or moves back a thousand each at most; waiting and leased messages behind them cost nothing.
+-- A token is a hash of the request's random number and the version, so a repeated request finds the leases of its first try.
 -- include: lua/_queue
 -- include: lua/_journal
 -- include: lua/_rows

@@ -1,6 +1,6 @@
--- Lease one message, as `poll.lua` does. If no lease has ended and the first message was never leased, has no type and has attempts
--- left, its row, place, event and reply are written here, without tables for them. In every other case nothing was written yet,
--- and `poll.lua` goes on with the same parameters. `test_both_ways_store_the_same` in `test_single_polls.py` compares every key of
+-- Lease one message, as `poll.lua` does. If no lease has expired and the first message has no lease, no type and attempts left, its
+-- row, set member, event and reply are written here, without building Lua tables. In every other case nothing has been written yet,
+-- and `poll.lua` continues with the same parameters. `test_both_ways_store_the_same` in `test_single_polls.py` compares every key of
 -- the queue after both: rows, sorted sets, payloads, events and replies, but for versions, tokens, counters and event ids.
 -- include: lua/_layout
 local request, now, lease_for, again, nonce, slot, name, consumer = struct.unpack('<dddBc32Bc0Bc0Hc0', ARGV[1])

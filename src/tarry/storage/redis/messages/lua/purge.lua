@@ -1,5 +1,5 @@
--- Remove a batch of live messages, each with its event. The caller goes on with the cursor until it is 0: a message that is
--- live from the first step to the last is removed, and one script removes about a thousand.
+-- Remove a batch of about a thousand live messages, each with its event. The caller continues with the cursor until it is 0: every
+-- message that is live from the first batch to the last is removed.
 -- include: lua/_queue
 -- include: lua/_journal
 -- include: lua/_rows

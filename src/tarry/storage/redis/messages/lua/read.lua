@@ -1,3 +1,3 @@
--- One live message as it is: its row, its payload, the time, and the queue's number of attempts.
+-- One live message: its row, its payload, the time, and the queue's `max_attempts`.
 -- include: lua/_queue
 return {redis.call('HGET', q .. ':rows', a.key), redis.call('HGET', q .. ':payloads', a.key), num(now), queue.max_attempts}

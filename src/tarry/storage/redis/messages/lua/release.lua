@@ -1,4 +1,4 @@
--- Give messages back: ready at once, or due later, and the attempt does not count.
+-- Release messages: ready immediately, or due later. The attempt does not count.
 -- include: lua/_settle
 return settle('release', function(row)
   row.attempt = row.attempt - 1

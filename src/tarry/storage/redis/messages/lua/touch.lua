@@ -1,5 +1,5 @@
--- Prolong leases. Refused once a lease has ended, even if no consumer leased the message since: its holder must know that
--- another may lease it any time.
+-- Prolong leases. An expired lease is refused even if no other consumer has leased the message: its holder must know that
+-- another consumer may do so at any time.
 -- include: lua/_settle
 return settle('touch', function(row)
   if is_free(row) then return 'l' end

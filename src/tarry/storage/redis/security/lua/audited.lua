@@ -1,4 +1,4 @@
--- Record how an action ended, beside its row.
+-- Add the result of an action to its row.
 local a = cmsgpack.unpack(ARGV[1])
 if redis.call('HEXISTS', KEYS[1] .. ':audits', a.id) == 1 then
   local row = cmsgpack.unpack(redis.call('HGET', KEYS[1] .. ':audits', a.id))

@@ -1,6 +1,5 @@
 -- Register a process that is about to sleep, and reply with the time until a message may be deliverable ('' if there is none).
--- Read and registered in one script, so no message can come between: it is either in the reply or notified. `_rows.lua` has
--- the other half.
+-- Reading and registering are one script, so a message is either in the reply or notified. `done` in `_rows.lua` notifies.
 -- include: lua/_queue
 -- include: lua/_journal
 -- include: lua/_rows

@@ -1,4 +1,4 @@
--- The report of a worker, which may be its first, and the end of those that are gone. Replies whether it is to drain.
+-- Store the report of a worker, remove workers that no longer report, and reply whether the worker must drain.
 -- Repeated, it stores the same.
 -- include: lua/_registry
 local workers, drains = r .. ':workers', r .. ':drains'
