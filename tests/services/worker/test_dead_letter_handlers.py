@@ -204,3 +204,18 @@ def test_a_message_that_is_dropped_cancels_its_running_handler(tarry_async_app: 
         assert await drain_async(worker, tarry_async_app) == []
 
     asyncio.run(story())
+
+
+def test_a_dead_letter_that_could_not_be_decoded_has_a_reason_instead_of_a_payload(tarry_app: tarry.App) -> None:
+    worker, reasons = tarry.Worker(), list[str]()
+
+    @worker.handler("payments")
+    def pay(number: int) -> None: ...
+
+    @worker.on_dead("payments")
+    def note(handled: tarry.Handled) -> None:
+        reasons.append(handled.delivery.payload.reason)
+
+    tarry_app.queue("payments").offer("order-1", {"number": 7})
+    drain(worker, tarry_app)
+    assert reasons == ["the payload is not a int: Expected `int`, got `object`"]

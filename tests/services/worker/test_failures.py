@@ -14,7 +14,7 @@ import tarry
 from tarry import Retry, Worker
 from tarry.api.queue import AsyncQueue
 from tarry.app import AsyncApp
-from tarry.services.worker.results import HandlerResult
+from tarry.services.worker.results import HandlerResult, Totals
 from tarry.testing import MutableClock
 from tests.services.kit import MINUTE, TIMEOUT_S, OnMemory, running
 
@@ -215,3 +215,9 @@ class TestFailures:
                 assert await asyncio.to_thread(stopping.wait, TIMEOUT_S)
 
         on_memory(test)
+
+
+def test_the_totals_of_a_worker_end_with_what_became_of_failed_messages() -> None:
+    totals = Totals(dead=1)
+    totals.add([HandlerResult.FAILED, HandlerResult.SETTLED, HandlerResult.BURIED, HandlerResult.ACKED])
+    assert str(totals) == "1 acked, 1 settled, 1 failed, 1 buried: 1 to be retried, 1 dead"

@@ -101,8 +101,10 @@ class Totals:
                 self.endings[result] += count
 
     def __str__(self) -> str:
-        counts = [f"{count:,} {result.value}" for result in HandlerResult if (count := self.endings[result])]
-        text, failed = ", ".join(counts), self.endings[HandlerResult.FAILED] + self.endings[HandlerResult.BURIED]
+        failures = (HandlerResult.FAILED, HandlerResult.BURIED)  # last: what became of them follows
+        order = [result for result in HandlerResult if result not in failures]
+        text = ", ".join(f"{n:,} {result.value}" for result in (*order, *failures) if (n := self.endings[result]))
+        failed = sum(self.endings[result] for result in failures)
         return (
             f"{text}: {failed - self.dead:,} to be retried, {self.dead:,} dead" if failed else text or "nothing to do"
         )

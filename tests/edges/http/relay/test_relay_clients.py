@@ -40,6 +40,14 @@ def test_parameters_without_a_value_were_not_given(call: Caller) -> None:
     assert call("GET", "/api/queue/message", params={"type": "", "consumerId": ""}).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("method", "path"), [("GET", "/api/queue/activity/consumers?consumer_id="), ("DELETE", "/api/queues/spare?force=")]
+)
+def test_a_single_parameter_without_a_value_was_not_given(call: Caller, method: str, path: str) -> None:
+    call("POST", "/api/queues", json={"name": "spare"})
+    assert call(method, path).status_code == 200
+
+
 def test_every_error_has_a_message(call: Caller) -> None:
     for response in (
         call("POST", "/api/queue/message", {"priority": 10}),
@@ -151,10 +159,30 @@ def test_the_activity_log_has_the_type_of_every_event(call: Caller) -> None:
     call("GET", "/api/queue/message", params={"consumerId": "w-1"})
     logs = call("GET", "/api/queue/activity", params={"message_id": id}).json()["logs"]
     assert [log["message_type"] for log in logs] == ["email", "email"]
+    for query in ({"limit": 1}, {"action": "dequeue"}, {"message_id": id, "limit": 1}, {"consumer_id": "w-1"}):
+        logs = call("GET", "/api/queue/activity", params=query).json()["logs"]
+        assert [(log["action"], log["message_type"]) for log in logs] == [("dequeue", "email")], query
     for name in ("source_queue", "dest_queue", "prev_consumer_id", "batch_id", "error_reason"):
         assert logs[0][name] is None
     stats = call("GET", "/api/queue/activity/consumers").json()["stats"]
     assert (stats["w-1"]["dequeue_count"], stats["w-1"]["last_dequeue"]) == (1, logs[0]["timestamp"])
+
+
+def test_a_redriven_message_has_its_type_in_the_activity_log(call: Caller) -> None:
+    id = enqueue(call, type="email")
+    for source, target in (("main", "dead"), ("dead", "main")):
+        call("POST", "/api/queue/move", json={"messages": [id], "fromQueue": source, "toQueue": target})
+    call("GET", "/api/queue/message")
+    logs = call("GET", "/api/queue/activity", params={"limit": 1}).json()["logs"]
+    assert [(log["action"], log["message_type"]) for log in logs] == [("dequeue", "email")]
+
+
+def test_the_edit_of_a_dead_letter_is_refused_with_the_way_to_do_it(call: Caller) -> None:
+    id = enqueue(call)
+    call("POST", "/api/queue/move", json={"messages": [id], "fromQueue": "main", "toQueue": "dead"})
+    refused = call("PUT", f"/api/queue/message/{id}?queueType=dead", json={"priority": 5})
+    assert (refused.status_code, refused.json()["error"]) == (404, "DEAD")
+    assert "/api/queue/move" in refused.json()["message"]
 
 
 def test_empty_lists_change_nothing(call: Caller) -> None:

@@ -3,8 +3,8 @@
 The activity log is the journal, which cannot be cleared. Anomalies and consumer statistics come from the data pipeline.
 """
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -30,7 +30,7 @@ from tarry.wire.ids import MessageId, storable
 
 router = APIRouter(prefix="/api/queue", route_class=AccessRoute, include_in_schema=False)
 _LISTED = access(Action.READ, Scope.LISTED)
-_HISTORY_LIMIT = 1_000
+_HISTORY_LIMIT = 11_001  # events up to the last page
 _ANOMALY_LIMIT = 11_000
 _CONSUMER_HOURS = 10_000
 _UPDATES = {
@@ -63,14 +63,15 @@ async def activity(request: BrokerRequest, query: Annotated[wire.ActivityQuery, 
             request.caller.require(Action.READ, id.queue)
             events = [
                 event
-                for event in await _history(request, id, end + 1)
+                for event in await _history(request, id)
                 if event.kind in kinds
                 and consumer in (None, event.consumer)
                 and selection.covers(event.queue, event.at)
             ]
+    events = events[: end + 1]
     more = end < len(events)
     pages = {"total": len(events), "limit": query.limit, "offset": query.offset, "has_more": more, "hasMore": more}
-    logs = _shown(events[query.offset : end])
+    logs = await _shown(request, selection, events[query.offset : end])
     return respond({"logs": logs, "total": len(events), "pagination": pages})
 
 
@@ -81,14 +82,45 @@ async def history(request: BrokerRequest, id: str) -> Response:
     if (message := MessageId.parse(id)) is not None:
         request.caller.require(Action.READ, message.queue)
         with suppress(UnknownQueue):
-            events = await _history(request, message, _HISTORY_LIMIT)
-    return respond({"message_id": id, "history": _shown(events)[::-1]})
+            events = await _history(request, message)
+    shown = await _shown(request, _selection(request, wire.LogQuery(), 1_000), events)
+    return respond({"message_id": id, "history": shown[::-1]})
 
 
-def _shown(events: Sequence[Event]) -> list[dict[str, Any]]:
-    """Events in Relay's form. Only the offer event has the message type, which applies to all events of that version."""
-    types = {event.version: (event.detail or {}).get("type") for event in events if event.kind in OFFERS}
-    return [wire.event(event, types.get(event.version)) for event in events]
+async def _shown(request: BrokerRequest, selection: AnalyticsQuery, events: Sequence[Event]) -> list[dict[str, Any]]:
+    """Events in Relay's form. Only offers have the type: older ones are read until every event has its offer."""
+    offers = _Offers()
+    offers.add(events)
+    if not all(map(offers.cover, events)):
+        selection = replace(selection, since=None, after=None, limit=1_000)
+        async for page in journal_pages(request, selection, OFFERS):
+            offers.add(page)
+            if all(map(offers.cover, events)):
+                break
+    return [wire.event(event, offers.type_of(event)) for event in events]
+
+
+class _Offers:
+    """Versions and types of offers by key, newest first."""
+
+    def __init__(self) -> None:
+        self._types: defaultdict[tuple[str, str | None], list[tuple[int, str | None]]] = defaultdict(list)
+
+    def add(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if event.kind in OFFERS and event.version is not None:
+                self._types[event.queue, event.key].append((event.version, (event.detail or {}).get("type")))
+
+    def cover(self, event: Event) -> bool:
+        return event.version is None or next(self._types_of(event), None) is not None
+
+    def type_of(self, event: Event) -> str | None:
+        return next(self._types_of(event), (0, None))[1]
+
+    def _types_of(self, event: Event) -> Iterator[tuple[int, str | None]]:
+        """Its own offer, or that of the version from which it was redriven."""
+        known = self._types.get((event.queue, event.key), ())
+        return (offer for offer in known if event.version is not None and offer[0] <= event.version)
 
 
 @router.delete("/activity/clear", openapi_extra=access(Action.ADMIN, Scope.ALL))
@@ -117,12 +149,12 @@ async def anomalies(request: BrokerRequest, query: Annotated[wire.AnomalyQuery, 
 
 
 @router.get("/activity/consumers", openapi_extra=_LISTED)
-async def consumers(request: BrokerRequest, consumer_id: wire.SearchText | None = None) -> Response:
+async def consumers(request: BrokerRequest, query: Annotated[wire.ConsumersQuery, Query()]) -> Response:
     """Leases per consumer as of the last pipeline run, with `last_dequeue` rounded down to the hour.
 
     Before the first run, the last 20,000 leases of the journal are counted.
     """
-    selection = _selection(request, wire.LogQuery(), _CONSUMER_HOURS)
+    consumer_id, selection = query.consumer_id, _selection(request, wire.LogQuery(), _CONSUMER_HOURS)
     page = await request.run(request.store.analytics.hours(selection, consumer=storable(consumer_id, "consumer_id")))
     stats: dict[str, dict[str, Any]] = {}
     for row in page.rows:
@@ -164,9 +196,9 @@ def _update(position: str, event: Event) -> bytes:
 RELAY = EventFormat(_update, gap_text)
 
 
-async def _history(request: BrokerRequest, id: MessageId, most: int) -> list[Event]:
+async def _history(request: BrokerRequest, id: MessageId) -> list[Event]:
     """The last events of a message, newest first, without payloads: Relay does not show them."""
-    pages = slices(*timeline(request.store, id.queue, id.key), limit=most)
+    pages = slices(*timeline(request.store, id.queue, id.key), limit=_HISTORY_LIMIT)
     return [replace(event, payload=None) async for page in pages for event in page]
 
 

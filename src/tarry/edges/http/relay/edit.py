@@ -3,10 +3,10 @@
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import pydantic_core
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from pydantic import ValidationError
 from starlette.responses import Response
 
@@ -51,6 +51,9 @@ async def edit(request: BrokerRequest, id: str, body: wire.Edit) -> Response:
     if await queue.edit(key, **changes) is Edited.LEASED:
         raise wire.problem(409, "leased", "LOCKED", "this message is leased to a worker: it was not changed")
     message = await queue.read(key)
+    if message is None and await _dead_versions(request, request.message):
+        detail = "a dead letter is not edited: move it to main (POST /api/queue/move), and edit it there"
+        raise wire.problem(404, "gone", "DEAD", detail)
     if message is None:
         raise wire.not_found()
     return respond({"success": True, "data": wire.message(message)})
@@ -189,10 +192,10 @@ async def edit_queue(request: BrokerRequest, queue: str, body: wire.QueueChanges
 
 
 @router.delete("/queues/{queue}", openapi_extra=_ADMIN)
-async def delete_queue(request: BrokerRequest, queue: str, force: bool = False) -> Response:  # noqa: FBT001, FBT002 - a query parameter
+async def delete_queue(request: BrokerRequest, queue: str, query: Annotated[wire.ForceQuery, Query()]) -> Response:
     """Delete a queue. 400 while it has messages, unless `force` is set."""
     try:
-        await request.queues.delete(queue, force=force)
+        await request.queues.delete(queue, force=query.force)
     except InvalidState as error:
         raise wire.problem(400, "refused", "NOT_EMPTY", error.message) from error
     return respond({"message": f"Queue '{queue}' deleted successfully"})

@@ -227,6 +227,14 @@ class ActivityQuery(LogQuery):
     action: SearchText | None = None
 
 
+class ConsumersQuery(RelayQuery):
+    consumer_id: SearchText | None = None
+
+
+class ForceQuery(RelayQuery):
+    force: bool = False
+
+
 class AnomalyQuery(LogQuery):
     severity: Severity | None = None
     type: SearchText | None = None
