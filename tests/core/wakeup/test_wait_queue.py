@@ -5,39 +5,43 @@ from __future__ import annotations
 import os
 from collections.abc import Generator
 from datetime import timedelta
-from typing import Any
+from types import coroutine
 
 import pytest
 
-from tarry.core.wakeup.wait_queue import Announce, Poll, Sleep, Step, WaitHint, WaitKey, WaitQueue, waiting
+from tarry.api.waiting import wait_for
+from tarry.core.wakeup.wait_queue import WaitHint, WaitKey, WaitQueue
 
 KEY = WaitKey("q", None)
 ALWAYS = timedelta(days=1)
 
 
 class Consumer:
-    """Runs a plan as a shell would, but stops where it would sleep."""
+    """Waits as a task would, but the test decides when each sleep ends."""
 
     def __init__(self, world: World, timeout_s: float | None = None, key: WaitKey = KEY) -> None:
         timeout = None if timeout_s is None else timedelta(seconds=timeout_s)
         self.alive = True
         self.woken = False
-        self._world = world
-        self._plan: Generator[Step, Any, Any] = waiting(world.wait_queue, key, self, timeout)
-        self.result: Any = None
+        self.result: list[str] | None = None
         self.over = False
-        self.step: Step | None = None
-        self._go(None, first=True)
+        self._sleep_s: float | None = None
+        self._waiting = wait_for(world.wait_queue, key, timeout, world.poll, world.announce, self)
+        self._go()
 
     def wake(self) -> bool:
         self.woken = True
         return self.alive
 
+    async def sleep(self, seconds: float) -> None:
+        self._sleep_s = seconds
+        await _park()
+
     def on(self) -> None:
-        """Its park is over."""
-        assert isinstance(self.step, Sleep)
+        """Its sleep is over."""
+        assert self._sleep_s is not None
         self.woken = False
-        self._go(None)
+        self._go()
 
     def on_if_woken(self) -> None:
         if self.woken:
@@ -45,19 +49,24 @@ class Consumer:
 
     @property
     def parked_s(self) -> float:
-        assert isinstance(self.step, Sleep), self.step
-        return self.step.seconds
+        assert self._sleep_s is not None
+        return self._sleep_s
 
     def leave(self) -> None:
-        self._plan.close()
+        self._waiting.close()
 
-    def _go(self, result: Any, *, first: bool = False) -> None:
+    def _go(self) -> None:
+        self._sleep_s = None
         try:
-            self.step = next(self._plan) if first else self._plan.send(result)
-            while not isinstance(self.step, Sleep):
-                self.step = self._plan.send(self._world.result(self.step))
+            self._waiting.send(None)
         except StopIteration as stop:
-            self.step, self.result, self.over = None, stop.value, True
+            self.result, self.over = stop.value, True
+
+
+@coroutine
+def _park() -> Generator[None]:
+    """Return control to the test, which resumes the consumer."""
+    yield
 
 
 class World:
@@ -78,12 +87,12 @@ class World:
         self.looks = 0
         self.announcements: list[float] = []
 
-    def result(self, step: Step) -> Any:
-        if isinstance(step, Poll):
-            self.looks += 1
-            return [self.messages.pop(0)] if self.messages else []
-        assert isinstance(step, Announce)
-        self.announcements.append(step.sleep_s)
+    async def poll(self) -> list[str]:
+        self.looks += 1
+        return [self.messages.pop(0)] if self.messages else []
+
+    async def announce(self, sleep_for: timedelta) -> WaitHint:
+        self.announcements.append(sleep_for.total_seconds())
         return WaitHint(self.due_in, self.notified_for if self.due_in is None else min(self.notified_for, self.due_in))
 
     def pass_(self, consumer: Consumer) -> float:
@@ -235,10 +244,9 @@ def test_a_message_between_look_and_announcement_is_looked_for_at_once(world: Wo
     world.due_in = timedelta(0)
 
     class Late(World):
-        def result(self, step: Step) -> Any:
-            if isinstance(step, Announce):
-                self.messages.append("a")
-            return super().result(step)
+        async def announce(self, sleep_for: timedelta) -> WaitHint:
+            self.messages.append("a")
+            return await super().announce(sleep_for)
 
     late = Late()
     late.due_in = timedelta(0)
@@ -260,12 +268,12 @@ def test_a_wakeup_for_an_earlier_head_is_not_in_vain(world: World) -> None:
 
 def test_a_notification_before_the_sleep_begins_is_not_lost(world: World) -> None:
     class Rung(World):
-        def result(self, step: Step) -> Any:
-            result = super().result(step)
-            if isinstance(step, Announce) and len(self.announcements) == 1:
+        async def announce(self, sleep_for: timedelta) -> WaitHint:
+            hint = await super().announce(sleep_for)
+            if len(self.announcements) == 1:
                 self.messages.append("a")
                 self.wait_queue.notify(KEY)
-            return result
+            return hint
 
     consumer = Consumer(Rung())
     assert consumer.result == ["a"]

@@ -1,20 +1,17 @@
 """The wait queue of consumers: the leader sleeps until the head of a queue is due, the others wait behind it.
 
-All decisions for threads and tasks are made here: the leader, the length of its sleep, the consumer to wake. Nothing here
-blocks: `waiting` yields the next step, and the caller executes it by blocking or awaiting."""
+Decides for threads and tasks alike who leads, how long a sleep may be, and which consumer to wake. `api.waiting` polls and
+sleeps."""
 
 import math
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import timedelta
 from random import random
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, TypeVar
-
-D = TypeVar("D")
+from typing import Any, NamedTuple, Protocol
 
 FIRST_SLEEP_S = 0.01
 SLEEP_GROWTH = 4
@@ -22,16 +19,10 @@ SLEEP_GROWTH = 4
 short and grow: such a message is late by a few times the duration of its transaction, and a consumer that has waited
 long queries rarely. A store also notifies for messages due before the end of the next sleep, so a transaction shorter than
 a sleep cannot span its renewal unnoticed."""
-_AFTER_DELIVERY_S = 0.005
-"""After a delivery more messages are likely: poll again after this, before notifications are requested. Under load no
-notifications are sent at all; only idle consumers are notified."""
-_LOCKED_S = 0.01
-"""A due message that could not be leased is locked by an open transaction: poll again soon, but not in a tight loop."""
 _EMPTY_POLL_S = 0.005
 _MOST_EMPTY_POLLS = 4
 """A notification wakes the leaders of several processes. After an empty poll, a leader reacts to the next one up to 80 ms
 later."""
-_SAME_S = 0.001
 _ABANDONED_KEPT = 1_000
 
 
@@ -69,29 +60,6 @@ class Waiter(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Poll:
-    """Lease deliverable messages; the result is the deliveries."""
-
-
-@dataclass(frozen=True, slots=True)
-class Announce:
-    """Announce to the store that this consumer is about to sleep; the result is a `WaitHint`."""
-
-    sleep_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Sleep:
-    """Wait until the waiter is woken, at most this long."""
-
-    seconds: float
-
-
-Step = Poll | Announce | Sleep
-_POLL = Poll()
-
-
 class WaitGroup:
     """The consumers of one process waiting for one queue (and type). The first is the leader; only it changes the fields."""
 
@@ -116,7 +84,7 @@ class WaitGroup:
 
     @property
     def vain_s(self) -> float:
-        return _EMPTY_POLL_S * 2.0**self.empty_polls if self.empty_polls else 0.0
+        return _EMPTY_POLL_S * 2.0 ** min(self.empty_polls, _MOST_EMPTY_POLLS) if self.empty_polls else 0.0
 
     def delivered(self) -> None:
         self.just_delivered, self.sleeps, self.empty_polls = True, 0, 0
@@ -237,79 +205,3 @@ class WaitQueue:
     def _wake_leader(self, group: WaitGroup) -> None:
         while (leader := group.leader) is not None and not leader.wake():
             del group.waiters[leader]
-
-
-def waiting(
-    wait_queue: WaitQueue, key: WaitKey, waiter: Waiter, timeout: timedelta | None
-) -> Generator[Step, Any, Sequence[Any]]:
-    """Poll; then join the group; then, as its leader, sleep until a message may be deliverable, and poll again.
-
-    Returns the result of the last poll: empty after the timeout. Every consumer leases for itself, so no message is leased
-    for a consumer that has left."""
-    monotonic = wait_queue.monotonic
-    deadline = math.inf if timeout is None else monotonic() + timeout.total_seconds()
-    deliveries = yield _POLL
-    if deliveries or monotonic() >= deadline:
-        return deliveries
-    group = wait_queue.join(key, waiter)
-    try:
-        if group.leader is not waiter:
-            while group.leader is not waiter:
-                if (remaining_s := deadline - monotonic()) <= 0:
-                    return []
-                yield Sleep(remaining_s)
-            if deliveries := (yield _POLL):
-                group.delivered()
-                return deliveries
-        is_locked = False
-        while (remaining_s := deadline - monotonic()) > 0:
-            if group.just_delivered:
-                group.just_delivered = False
-                yield Sleep(min(_AFTER_DELIVERY_S, remaining_s))
-            elif not (yield from _sleep(wait_queue, group, deadline, is_locked=is_locked)):
-                continue  # no sign of a message: the next announcement would detect one, too
-            if deliveries := (yield _POLL):
-                group.delivered()
-                return deliveries
-            is_locked = group.head_at <= group.announced_at
-        return []
-    finally:
-        wait_queue.leave(key, waiter)
-
-
-def _sleep(wait_queue: WaitQueue, group: WaitGroup, deadline: float, *, is_locked: bool) -> Generator[Step, Any, bool]:
-    """Announce the sleep, then sleep as long as the hint allows. True if a message may be deliverable, or after the timeout.
-
-    `is_locked`: by the last hint a message was due, but the poll did not return it."""
-    monotonic = wait_queue.monotonic
-    announced_at = monotonic()
-    # Producers did not notify us for a while: treat this as the beginning of the wait.
-    group.sleeps = group.sleeps + 1 if group.notified_until > announced_at else 0
-    sleep_s = wait_queue.sleep_s(group)
-    group.notified_at = math.inf
-    group.announced_at = announced_at
-    hint: WaitHint = yield Announce(sleep_s)
-    group.notified_until = announced_at + hint.notified_for.total_seconds()
-    now = monotonic()
-    due_s = math.inf if hint.due_in is None else hint.due_in.total_seconds()
-    if announced_at + due_s < group.head_at - _SAME_S:
-        group.empty_polls = 0  # the notification was justified: there is an earlier head
-    group.head_at = announced_at + due_s
-    if due_s <= 0 and not is_locked:
-        return True
-    nap_s = min(due_s, sleep_s) if due_s > 0 else min(max(_LOCKED_S, group.vain_s), wait_queue.scan_s)
-    ignores_until = now + group.vain_s
-    until = group.asleep_until = min(now + nap_s, deadline)
-    try:
-        # A loop around a predicate: a wakeup is only a reason to check the clock and `notified_at`.
-        while (now := monotonic()) < (end := min(until, max(ignores_until, group.notified_at))):
-            yield Sleep(end - now)
-    finally:
-        group.asleep_until = math.inf
-    may_be_due = group.notified_at == -math.inf or due_s <= sleep_s
-    if may_be_due:
-        # `delivered` resets this if the next poll returns messages.
-        group.empty_polls = min(group.empty_polls + 1, _MOST_EMPTY_POLLS)
-    else:
-        group.empty_polls = 0
-    return may_be_due or now >= deadline
