@@ -57,8 +57,8 @@ def data_of(value: Any) -> Any:
 
 @cache
 def shown_fields(kind: type[Any]) -> tuple[str, ...]:
-    """The fields of a dataclass that its `repr` shows: neither secrets nor fields for the store."""
-    return tuple(field.name for field in dataclasses.fields(kind) if field.repr)
+    """The fields of a dataclass that its `repr` shows (neither secrets nor fields for the store), and its `also_shown`."""
+    return (*(field.name for field in dataclasses.fields(kind) if field.repr), *getattr(kind, "also_shown", ()))
 
 
 def same_fields(value: Any, kind: type[Any], *without: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Dead letters, their groups, and redrive jobs."""
 
 from datetime import timedelta
-from typing import Annotated, Literal, cast
+from typing import Annotated, cast
 from uuid import uuid4
 
 from msgspec import Meta
@@ -92,40 +92,8 @@ class DeadGroups(Response):
     groups: list[redrive.DeadGroup]
 
 
-class Redrive(Response):
-    id: int
-    queue: str
-    where: DeadFilter
-    state: Literal["running", "paused", "cancelled", "done", "failed"]
-    phase: Literal["canary", "verdict", "rest"]
-    share: Annotated[float, Meta(description="Progress, from 0 to 1.")]
-    total: Annotated[model.Counted, Meta(description="Matches when it began.")]
-    redriven: int
-    skipped: Annotated[int, Meta(description="Still dead, because their keys were live.")]
-    rate: float | None
-    canary: int
-    jitter: Duration
-    stop_above: Annotated[float | None, Meta(description="Pauses if more than this share died again.")]
-    max_attempts: Annotated[int | None, Meta(description="Of each redriven message; else as before it died.")]
-    died_again: Annotated[int, Meta(description="Counted while there is such a limit.")]
-    target: Annotated[str | None, Meta(description="The queue to which they go, if it is not their own.")]
-    canaries: list[int]
-    canary_keys: list[str]
-    reason: Annotated[str | None, Meta(description="Why it is paused, cancelled or failed.")]
-    started_by: str | None
-    step: int
-    moved: Annotated[int, Meta(description="Messages redriven by the last step.")]
-    created_at: At
-    updated_at: At
-    next_at: At
-    ended_at: At | None
-
-    def core(self) -> redrive.RedriveJob:
-        return self.as_core(redrive.RedriveJob)
-
-
 class Redrives(Response):
-    redrives: list[Redrive]
+    redrives: list[Annotated[redrive.RedriveJob, Meta(title="Redrive")]]
 
 
 class Redriven(Response):

@@ -66,8 +66,10 @@ def request_schema(struct: type[Request], handler: GetCoreSchemaHandler) -> Any:
 
 @cache
 def value_model(value: type[Any], name: str) -> type[BaseModel]:
-    """The response model of a core dataclass whose fields are those of its JSON form."""
+    """The response model of a core dataclass whose fields, with its `also_shown` properties, are those of its JSON form."""
     hints = get_type_hints(value, include_extras=True)
+    for name_shown in getattr(value, "also_shown", ()):
+        hints[name_shown] = get_type_hints(getattr(value, name_shown).fget, include_extras=True)["return"]
     fields: dict[str, Any] = {name: (_annotation(hints[name]), ...) for name in shown_fields(value)}
     return create_model(name, __base__=_Closed, **fields)
 

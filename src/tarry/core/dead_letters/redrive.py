@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Any, NamedTuple, TypedDict
+from typing import Annotated, Any, ClassVar, NamedTuple, TypedDict
 from uuid import UUID
 
 from msgspec import Meta
@@ -32,6 +32,8 @@ SLOWEST = 1 / 86_400
 MOST_CANARIES = 1_000
 LEAST_JUDGED = 10
 """Messages that a job redrives before their share of failures can stop it."""
+_JITTER = "Each message becomes due at a random time within these seconds."
+_SKIPPED = "Still dead, because their keys were live, or their rows were locked at that moment."
 _FINGERPRINT = re.compile(f"[0-9a-f]{{{LENGTH}}}")
 
 
@@ -198,47 +200,38 @@ class RedriveJob:
     where: DeadFilter
     state: RedriveState
     phase: RedrivePhase
-    total: Counted
-    """Matches when the job began."""
+    total: Annotated[Counted, Meta(description="Matches when it began.")]
     created_at: datetime
     updated_at: datetime
     next_at: datetime
     """When the next step is due."""
-    rate: float | None = None
-    """Messages per second; None: unlimited."""
+    rate: Annotated[float | None, Meta(description="Messages per second; else unlimited.")] = None
     canary: int = 0
-    jitter: timedelta = timedelta(0)
-    """Each message becomes due at a random time within this."""
-    stop_above: float | None = None
-    """The job pauses if more than this share of its redriven messages died again."""
-    max_attempts: int | None = None
-    """Attempts of each redriven message; None: as before it died."""
-    died_again: int = 0
-    """Counted only while `stop_above` is set."""
-    target: str | None = None
-    """The queue to redrive to; None: their own."""
-    reason: str | None = None
-    """Why it is paused, cancelled or failed."""
+    jitter: Annotated[timedelta, Meta(extra_json_schema={"type": "number", "description": _JITTER})] = timedelta(0)
+    stop_above: Annotated[float | None, Meta(description="Pauses if more than this share died again.")] = None
+    max_attempts: Annotated[int | None, Meta(description="Of each redriven message; else as before it died.")] = None
+    died_again: Annotated[int, Meta(description="Counted while there is such a limit.")] = 0
+    target: Annotated[str | None, Meta(description="The queue to which they go, if it is not their own.")] = None
+    reason: Annotated[str | None, Meta(description="Why it is paused, cancelled or failed.")] = None
     started_by: str | None = None
     redriven: int = 0
-    skipped: int = 0
-    """Still dead, because their keys were live, or their rows were locked at that moment."""
+    skipped: Annotated[int, Meta(description=_SKIPPED)] = 0
     canaries: tuple[int, ...] = ()
     canary_keys: tuple[str, ...] = ()
     step: int = 0
-    moved: int = 0
-    """Messages redriven by the step just made; not a property of the job."""
+    moved: Annotated[int, Meta(description="Messages redriven by the last step; not a property of the job.")] = 0
     ended_at: datetime | None = None
     gone_queue: str | None = field(default=None, repr=False)
     """The queue or the target, if it was deleted."""
+    also_shown: ClassVar = ("share",)
 
     @property
     def ended(self) -> bool:
         return self.state in ENDED
 
     @property
-    def share(self) -> float:
-        """Progress from 0 to 1, relative to the matches when the job began."""
+    def share(self) -> Annotated[float, Meta(description="Progress, from 0 to 1.")]:
+        """Relative to the matches when the job began."""
         if self.state is RedriveState.DONE:
             return 1.0
         return min(1.0, (self.redriven + self.skipped) / self.total.n) if self.total.n else 0.0

@@ -80,7 +80,7 @@ class HttpDeadLetters:
     @operation
     def start_redrive(self, queue: str, options: RedriveOptions) -> Op[RedriveJob]:
         body = wire.StartRedriveRequest.of_core(options, **same_fields(options.where, wire.StartRedriveRequest))
-        return (yield from fetch(wire.Redrive, queue_call("POST", queue, "/dead:start_redrive", body))).core()
+        return (yield from fetch(RedriveJob, queue_call("POST", queue, "/dead:start_redrive", body)))
 
     @operation
     def redrive_job(self, job: int) -> Op[RedriveJob | None]:
@@ -91,8 +91,8 @@ class HttpDeadLetters:
         if limit <= 0:
             return []
         params = {"limit": min(limit, 1_000), **({} if queue is None else {"queue": queue})}
-        page = yield from fetch(wire.Redrives, Call("GET", "/v1/redrives", params=params, queue=queue or ""))
-        return [job.core() for job in page.redrives]
+        call = Call("GET", "/v1/redrives", params=params, queue=queue or "")
+        return (yield from fetch(wire.Redrives, call)).redrives
 
     @operation
     def turn_redrive(self, job: int, state: RedriveState, *, reason: str | None = None) -> Op[RedriveJob]:
@@ -114,8 +114,7 @@ class HttpDeadLetters:
 def _job(method: str, job: int, path: str = "", body: Any = None) -> Op[RedriveJob | None]:
     """None: there is no such job, or no step of it is due."""
     call = Call(method, f"/v1/redrives/{job if job in VERSIONS else 0}{path}", body)
-    redrive = yield from fetch_unless("unknown_redrive", wire.Redrive, call)
-    return redrive and redrive.core()
+    return (yield from fetch_unless("unknown_redrive", RedriveJob, call))
 
 
 def _query(where: DeadFilter) -> dict[str, Any]:

@@ -237,7 +237,7 @@ GROUPS: EntityView[DeadGroup] = EntityView(
 )
 JOBS: EntityView[RedriveJob] = EntityView(
     "tarry.redrive.list/1",
-    wire.Redrive.of,
+    data_of,
     (
         TableColumn("job", "id", right=True, style="bold"),
         TableColumn("queue"),

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Path, Query
 from starlette.responses import Response
 
 from tarry.core import limits
-from tarry.core.dead_letters.redrive import DeadFilter, DeadPosition, Matching, RedriveState
+from tarry.core.dead_letters.redrive import DeadFilter, DeadPosition, Matching, RedriveJob, RedriveState
 from tarry.core.messages.model import MessagePosition
 from tarry.core.security.api_keys import Action
 from tarry.edges.http.idempotency import IDEMPOTENT, run_idempotent
@@ -24,6 +24,7 @@ from tarry.wire.queues import ReasonRequest
 router = APIRouter(prefix="/v1", tags=["dead letters"], route_class=AccessRoute)
 redrives = APIRouter(prefix="/v1", tags=["redrives"], route_class=AccessRoute)
 _READ = needs(Action.READ)
+_REDRIVE = value_model(RedriveJob, "Redrive")
 _ADMIN_IDEMPOTENT = needs(Action.ADMIN, extra=IDEMPOTENT)
 Job = Annotated[int, Path(ge=1, le=2**63 - 1)]
 Text = Annotated[str | None, Query(max_length=200)]
@@ -96,7 +97,7 @@ async def redrive(request: BrokerRequest, queue: str, body: Sent[wire.RedriveReq
     return await run_idempotent(request, partial(request.run, operation), lambda moved: wire.Redriven(redriven=moved))
 
 
-@router.post("/queues/{queue}/dead:start_redrive", status_code=202, response_model=wire.Redrive, **_ADMIN_IDEMPOTENT)
+@router.post("/queues/{queue}/dead:start_redrive", status_code=202, response_model=_REDRIVE, **_ADMIN_IDEMPOTENT)
 async def start_redrive(
     request: BrokerRequest, queue: str, body: Sent[wire.StartRedriveRequest | None] = None
 ) -> Response:
@@ -106,7 +107,7 @@ async def start_redrive(
     if options.target is not None:
         request.caller.require(Action.PRODUCE, options.target)
     operation = request.store.dead_letters.start_redrive(queue, options.core(started_by))
-    return await run_idempotent(request, partial(request.run, operation), wire.Redrive.of, status=202)
+    return await run_idempotent(request, partial(request.run, operation), data_of, status=202)
 
 
 @router.delete("/queues/{queue}/dead", response_model=wire.Discarded, **needs(Action.ADMIN))
@@ -126,25 +127,25 @@ async def list_redrives(
         caller.require(Action.READ, name)
     jobs = await store.run(store.dead_letters.redrive_jobs(name, limit=limit))
     readable = [job for job in jobs if caller.allows(Action.READ, job.queue)]
-    return respond(wire.Redrives(redrives=[wire.Redrive.of(job) for job in readable]))
+    return respond(wire.Redrives(redrives=data_of(readable)))
 
 
-@redrives.get("/redrives/{job}", response_model=wire.Redrive, **needs(Action.READ, Scope.REDRIVE))
+@redrives.get("/redrives/{job}", response_model=_REDRIVE, **needs(Action.READ, Scope.REDRIVE))
 async def show_redrive(request: BrokerRequest, job: Job) -> Response:
     """A redrive job and its progress."""
-    return respond(wire.Redrive.of(request.scope["tarry.redrive"]))
+    return respond(data_of(request.scope["tarry.redrive"]))
 
 
 def _post(verb: str, **responses: Any) -> Callable[..., Any]:
     options = needs(Action.ADMIN, Scope.REDRIVE, responses=responses)
-    return redrives.post(f"/redrives/{{job}}/{verb}", name=f"{verb}_redrive", response_model=wire.Redrive, **options)
+    return redrives.post(f"/redrives/{{job}}/{verb}", name=f"{verb}_redrive", response_model=_REDRIVE, **options)
 
 
 def _add_route(verb: str, state: RedriveState, description: str) -> None:
     async def turn(request: BrokerRequest, job: Job, body: Sent[ReasonRequest | None] = None) -> Response:
         reason = None if body is None or body.reason is None else limits.clip_error(body.reason)
         store = request.store
-        return respond(wire.Redrive.of(await store.run(store.dead_letters.turn_redrive(job, state, reason=reason))))
+        return respond(data_of(await store.run(store.dead_letters.turn_redrive(job, state, reason=reason))))
 
     turn.__doc__ = description
     _post(verb)(turn)
@@ -161,7 +162,7 @@ _add_route("cancel", RedriveState.CANCELLED, "Cancel the job. Redriven messages 
 async def advance(request: BrokerRequest, job: Job) -> Response:
     """Run one step of the job, if one is due: for installations without a sweeper."""
     advanced = await request.run(request.store.dead_letters.advance_redrive(job))
-    return Response(status_code=204) if advanced is None else respond(wire.Redrive.of(advanced))
+    return Response(status_code=204) if advanced is None else respond(data_of(advanced))
 
 
 router.routes.extend(redrives.routes)
