@@ -108,7 +108,7 @@ class AsyncPostgresStore(PostgresRoles):
             raise foreign(operation)
         if True:  # ASYNC
             if conn is None and operation.group_item is not None:
-                return await self._group_commits.submit(operation.group_item)
+                return await self._group_commits.of(operation.group_item).submit(operation.group_item)
         if conn is not None:
             result = await self._run_external(operation, conn)
         else:

@@ -33,4 +33,4 @@ def test_dead_rows_that_are_not_vacuumed_are_counted(database: str, monkeypatch:
             conn.execute("update tarry.message set type = type")
         conn.execute("select pg_stat_force_next_flush()")
         (vacuum_problem,) = app.store.run(app.store.maintenance.vacuum_problems())
-        assert (vacuum_problem.what, vacuum_problem.detail[:13]) == ("dead rows", "10 dead rows ")
+        assert (vacuum_problem.what, vacuum_problem.detail[:12]) == ("dead rows", "10 dead and ")

@@ -245,13 +245,13 @@ class GroupCommits:
         self._lock_for_s = lock_for_s
         self._group_commits: dict[tuple[str, str], GroupCommit[GroupItem[Any], Any]] = {}
 
-    def submit(self, item: GroupItem[R]) -> Awaitable[R]:
+    def of(self, item: GroupItem[R]) -> GroupCommit[GroupItem[R], R]:
         group_commit = self._group_commits.get((item.verb, item.queue))
         if group_commit is None:
             group_commit = self._group_commits[item.verb, item.queue] = GroupCommit(
                 self._flush, identity=lambda item: item.identity, locked=self._locked, lock_for_s=self._lock_for_s
             )
-        return group_commit.submit(item)
+        return group_commit
 
     async def drain(self, end_s: float) -> None:
         """Wait until `end_s` for the items submitted so far; cancel the rest."""
