@@ -17,6 +17,7 @@ import pytest
 from tarry.app import AsyncApp
 from tarry.core.settings import StoreSettings
 from tarry.edges.http import long_poll
+from tarry.edges.http.long_poll import ClientPoll
 from tarry.edges.http.settings import BrokerSettings
 from tarry.http import Client
 from tarry.storage.memory import AsyncMemoryStore, MemoryStore
@@ -98,24 +99,23 @@ def test_a_client_that_leaves_during_the_hand_over_has_its_lease_given_back(
     """It leaves when its messages are leased already, and before they are sent."""
     raw: list[socket.socket] = []
     given_back = threading.Event()
-    wait, release = long_poll._wait, long_poll._release
+    lease, release = ClientPoll.lease, ClientPoll.release
 
-    async def leased_and_left(broker: Any, queue: Any, caller: Any, poll: Any, disconnect: Any) -> Any:
-        deliveries = await wait(broker, queue, caller, poll, disconnect)
+    async def leased_and_left(poll: ClientPoll) -> None:
+        await lease(poll)
         raw[0].close()
-        await disconnect
-        return deliveries
+        await poll.disconnect
 
-    async def noticed(*args: Any) -> None:
-        await release(*args)
+    async def noticed(poll: ClientPoll) -> None:
+        await release(poll)
         given_back.set()
 
-    monkeypatch.setattr(long_poll, "_wait", leased_and_left)
-    monkeypatch.setattr(long_poll, "_release", noticed)
+    monkeypatch.setattr(ClientPoll, "lease", leased_and_left)
+    monkeypatch.setattr(ClientPoll, "release", noticed)
     client.queue("q").offer("a", 1)
     sent(broker_url, {"wait": 60}, raw)
     assert given_back.wait(TIMEOUT_S)
-    monkeypatch.setattr(long_poll, "_wait", wait)
+    monkeypatch.setattr(ClientPoll, "lease", lease)
     delivery = client.queue("q").try_poll()
     assert delivery is not None
     assert (delivery.key, delivery.attempt) == ("a", 1)
