@@ -17,7 +17,7 @@ from psycopg.sql import SQL, Identifier
 import tarry
 from tarry import admin
 from tarry.core.errors import InvalidInput, SchemaMismatch
-from tarry.core.journal.snapshots import ColumnCondition, Operator, Scan
+from tarry.core.journal.snapshots import ColumnCondition, Scan
 from tarry.core.settings import StoreSettings
 from tarry.edges.env import libpq_dsn
 from tarry.storage.postgres.connections import connected
@@ -133,8 +133,8 @@ def test_a_value_that_looks_like_the_default_schema_is_a_value(address: str, tab
             app.queue(queue).offer("tarry.message", 1)
         windows = app.pipeline.windows
         conditions = (
-            ColumnCondition("queue", Operator.EQ, ("tarry",)),
-            ColumnCondition("key", Operator.EQ, ("tarry.message",)),
+            ColumnCondition("queue", "EqualTo", ("tarry",)),
+            ColumnCondition("key", "EqualTo", ("tarry.message",)),
         )
         scan = Scan(table=table, columns=("queue", "key"), conditions=conditions)
         slices = windows.slices(scan, None)

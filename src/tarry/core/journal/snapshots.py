@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 from typing import Any
 
 from tarry.core.errors import InvalidInput
@@ -130,24 +129,13 @@ class Digest:
 NO_ROWS = Digest()
 
 
-class Operator(StrEnum):
-    EQ = "="
-    LT = "<"
-    LE = "<="
-    GT = ">"
-    GE = ">="
-    IN = "in"
-    SAME = "is not distinct from"
-    IS_NULL = "is null"
-    STARTS_WITH = "starts with"
-
-
 @dataclass(frozen=True, slots=True)
 class ColumnCondition:
     """One term of a filter for the database; several are combined by AND."""
 
     column: str
-    operator: Operator
+    operator: str
+    """Named like Spark's filter: `EqualTo`, `In`."""
     values: tuple[Any, ...] = ()
     negated: bool = False
 

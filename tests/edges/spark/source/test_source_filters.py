@@ -15,7 +15,7 @@ from pyspark.sql import datasource as ds
 
 import tarry
 from tarry.core.errors import InvalidInput
-from tarry.core.journal.snapshots import ColumnCondition, Operator, Scan
+from tarry.core.journal.snapshots import ColumnCondition, Scan
 from tarry.edges.spark.source.options import condition
 from tarry.pipeline import pipeline_on
 from tests.kit.servers import Server
@@ -126,10 +126,10 @@ def test_what_the_database_cannot_decide_stays_with_spark(stocked: str, filter: 
 
 def test_an_unchecked_condition_is_refused(stocked: str) -> None:
     with pytest.raises(InvalidInput):
-        read(stocked, ColumnCondition("id = 1 or true --", Operator.EQ, (1,)))
+        read(stocked, ColumnCondition("id = 1 or true --", "EqualTo", (1,)))
 
 
 @given(text=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])) | st.sampled_from(AWKWARD))
 def test_a_value_is_a_value_whatever_it_looks_like(stocked: str, text: str) -> None:
-    rows = read(stocked, ColumnCondition("key", Operator.EQ, (text,)))
+    rows = read(stocked, ColumnCondition("key", "EqualTo", (text,)))
     assert {row["key"] for row in rows} == ({text} if text in AWKWARD else set()) or text.startswith("k")

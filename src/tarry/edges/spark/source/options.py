@@ -11,7 +11,7 @@ from pyspark.sql import datasource as ds
 from pyspark.sql.types import StructType
 
 from tarry.core.errors import InvalidInput
-from tarry.core.journal.snapshots import ColumnCondition, Operator, Scan, SnapshotBound, Window
+from tarry.core.journal.snapshots import ColumnCondition, Scan, SnapshotBound, Window
 from tarry.edges.env import dsn_from
 from tarry.edges.spark.schemas import TABLES
 
@@ -151,35 +151,15 @@ def _window(options: Mapping[str, str], table: str) -> Window | None:
         raise InvalidInput('option window is JSON like {"start": {"snapshot": …}, "end": {…}}') from None
 
 
-_COMPARISONS: dict[type[ds.Filter], Operator] = {
-    ds.EqualTo: Operator.EQ,
-    ds.EqualNullSafe: Operator.SAME,
-    ds.LessThan: Operator.LT,
-    ds.LessThanOrEqual: Operator.LE,
-    ds.GreaterThan: Operator.GT,
-    ds.GreaterThanOrEqual: Operator.GE,
-    ds.StringStartsWith: Operator.STARTS_WITH,
-}
-
-
 def condition(filter: ds.Filter) -> ColumnCondition | None:
-    """A Spark filter as a condition for the database; None if the database cannot evaluate it."""
+    """A Spark filter as a condition for the database; None if the database does not know its column or its values."""
     negated = isinstance(filter, ds.Not)
     inner: Any = filter.child if isinstance(filter, ds.Not) else filter
     attribute: tuple[str, ...] = getattr(inner, "attribute", ())
-    if len(attribute) != 1:
+    values = tuple(inner.value) if isinstance(inner, ds.In) else (inner.value,) if hasattr(inner, "value") else ()
+    if len(attribute) != 1 or not all(map(_is_plain, values)):
         return None
-    if isinstance(inner, ds.IsNull | ds.IsNotNull):
-        return ColumnCondition(attribute[0], Operator.IS_NULL, negated=negated != isinstance(inner, ds.IsNotNull))
-    if isinstance(inner, ds.In):
-        operator, values = Operator.IN, tuple(inner.value)
-    elif type(inner) in _COMPARISONS:
-        operator, values = _COMPARISONS[type(inner)], (inner.value,)
-    else:
-        return None
-    if not values or not all(map(_is_plain, values)):
-        return None
-    return ColumnCondition(attribute[0], operator, values, negated=negated)
+    return ColumnCondition(attribute[0], type(inner).__name__, values, negated=negated)
 
 
 def _is_plain(value: Any) -> bool:

@@ -13,7 +13,7 @@ from psycopg import Connection, sql
 from psycopg.sql import SQL, Composable, Composed, Literal
 
 from tarry.core.errors import InvalidInput
-from tarry.core.journal.snapshots import BEGINNING, ColumnCondition, Operator, Scan, Share, SharedQuery, Window
+from tarry.core.journal.snapshots import BEGINNING, ColumnCondition, Scan, Share, SharedQuery, Window
 from tarry.storage.postgres._sync.runner import drive
 from tarry.storage.postgres.schema_name import in_schema, schema_on
 from tarry.storage.postgres.statement import Row, bind
@@ -86,25 +86,30 @@ _TABLES = {
     ),
 }
 _RELATIONS: dict[str, LiteralString] = {"messages": "tarry.message", "dead_letters": "tarry.dead_letter"}
-_COMPARISONS: dict[Operator, LiteralString] = {
-    Operator.EQ: "{} = {}",
-    Operator.LT: "{} < {}",
-    Operator.LE: "{} <= {}",
-    Operator.GT: "{} > {}",
-    Operator.GE: "{} >= {}",
-    Operator.SAME: "{} is not distinct from {}",
-    Operator.STARTS_WITH: "starts_with({}, {})",
+_OPERATORS: dict[str, LiteralString] = {
+    "EqualTo": "{} = {}",
+    "LessThan": "{} < {}",
+    "LessThanOrEqual": "{} <= {}",
+    "GreaterThan": "{} > {}",
+    "GreaterThanOrEqual": "{} >= {}",
+    "In": "{} in ({})",
+    "EqualNullSafe": "{} is not distinct from {}",
+    "StringStartsWith": "starts_with({}, {})",
+    "IsNull": "{} is null",
+    "IsNotNull": "{} is not null",
 }
 
 
 def can_apply(table: str, condition: ColumnCondition) -> bool:
     """Whether PostgreSQL and Spark evaluate the condition identically."""
     known = _TABLES[table]
+    if condition.operator not in _OPERATORS or (condition.operator == "In" and not condition.values):
+        return False
     if condition.column not in known.columns or condition.column in known.opaque:
         return False
     if any(isinstance(value, str) and "\0" in value for value in condition.values):
         return False
-    return condition.operator is Operator.SAME or None not in condition.values
+    return condition.operator == "EqualNullSafe" or None not in condition.values
 
 
 def event_reads(conn: Connection[Any], scan: Scan, window: Window, partitions: int | None) -> list[SharedQuery]:
@@ -249,10 +254,5 @@ def _term(column: Composable, condition: ColumnCondition) -> Composable:
     if any(isinstance(value, str) for value in condition.values):
         # Spark compares bytes; the collation of the database may differ.
         column = SQL('{} collate "C"').format(column)
-    if condition.operator is Operator.IS_NULL:
-        term = SQL("{} is null").format(column)
-    elif condition.operator is Operator.IN:
-        term = SQL("{} in ({})").format(column, SQL(", ").join(map(Literal, condition.values)))
-    else:
-        term = SQL(_COMPARISONS[condition.operator]).format(column, Literal(condition.values[0]))
+    term = SQL(_OPERATORS[condition.operator]).format(column, SQL(", ").join(map(Literal, condition.values)))
     return SQL("not ({})").format(term) if condition.negated else term
