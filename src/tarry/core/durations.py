@@ -1,7 +1,6 @@
 """Parsing and formatting of durations and instants. Errors quote the text and list the accepted forms."""
 
 import re
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import overload
 
@@ -11,15 +10,23 @@ from tarry.core.errors import InvalidInput
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LONGEST_TEXT = 64
 """Maximum length of a duration or an instant. A longer text is rejected before it is parsed."""
-_NUMBER = re.compile(r"[0-9]+(?:[.,][0-9]+)?")
-_TERM = re.compile(rf"({_NUMBER.pattern})(ms|[A-Za-z])")
-Units = Sequence[tuple[str, str]]
-_COMPACT: Units = (
-    ("w", "weeks"), ("d", "days"), ("h", "hours"), ("m", "minutes"), ("s", "seconds"), ("ms", "milliseconds"),
-)  # fmt: skip
-_ISO_DATE: Units = (("Y", ""), ("M", ""), ("W", "weeks"), ("D", "days"))
-"""An empty name marks years and months, which have no fixed length."""
-_ISO_TIME: Units = (("H", "hours"), ("M", "minutes"), ("S", "seconds"))
+_NUMBER = "[0-9]+(?:[.,][0-9]+)?"
+
+
+def _terms(**units: str) -> str:
+    """A pattern of numbers with units, each unit at most once and in this order."""
+    return "".join(f"(?:(?P<{name}>{_NUMBER}){unit})?" for name, unit in units.items())
+
+
+_DURATIONS = (
+    re.compile(f"(?P<seconds>{_NUMBER})"),
+    re.compile(_terms(weeks="w", days="d", hours="h", minutes="m", seconds="s", milliseconds="ms")),
+    re.compile(
+        f"P{_terms(years='Y', months='M', weeks='W', days='D')}(?:T(?=.){_terms(hours='H', minutes='M', seconds='S')})?",
+        re.IGNORECASE,
+    ),
+)
+"""Plain seconds, `1h30m`, and ISO 8601."""
 _INSTANT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?(?P<zone>.*)")
 _ZONE = re.compile(r"[Zz]|[+-][0-9]{2}:[0-9]{2}")
 
@@ -31,14 +38,15 @@ INSTANTS = "write it like 2030-01-31T18:00:00Z or 2030-01-31T18:00:00+02:00, or 
 
 
 def duration(text: str, name: str) -> timedelta:
-    """Parse a duration in one pass over its text. `name` is the option or field (`--after`), for the error."""
+    """Parse a duration. `name` is the option or field (`--after`), for the error."""
     stripped = _stripped(text, name, "a duration", DURATIONS)
     if stripped.startswith("-"):
         raise InvalidInput(f"{name} must not be negative: {text!r:.80}", hint=DURATIONS)
-    parts = _parts(stripped)
+    match = next((match for pattern in _DURATIONS if (match := pattern.fullmatch(stripped))), None)
+    parts = {} if match is None else {unit: number for unit, number in match.groupdict().items() if number}
     if not parts:
         raise InvalidInput(f"{name} is not a duration: {text!r:.80}", hint=DURATIONS)
-    if "" in parts:
+    if "years" in parts or "months" in parts:
         raise InvalidInput(f"{name}: a year or a month has no fixed length: {text!r:.80}", hint="write it in days: 30d")
     try:
         return timedelta(**{unit: float(number.replace(",", ".")) for unit, number in parts.items()})
@@ -115,30 +123,3 @@ def _stripped(text: str, name: str, what: str, hint: str) -> str:
     if len(text) > LONGEST_TEXT:
         raise InvalidInput(f"{name}: {what} has at most {LONGEST_TEXT} characters, got {len(text):,}", hint=hint)
     return text.strip()
-
-
-def _parts(text: str) -> dict[str, str] | None:
-    """The number of each unit; None if the text is not a duration."""
-    if _NUMBER.fullmatch(text):
-        return {"seconds": text}
-    if not text.upper().startswith("P"):
-        return _terms(text, _COMPACT)
-    date, has_time, time = text[1:].upper().partition("T")
-    of_date, of_time = _terms(date, _ISO_DATE), _terms(time, _ISO_TIME)
-    if of_date is None or of_time is None or (has_time and not of_time):
-        return None
-    return of_date | of_time
-
-
-def _terms(text: str, units: Units) -> dict[str, str] | None:
-    """Numbers with units, each unit once and in this order. Every step consumes a term or ends: the cost is linear."""
-    numbers: dict[str, str] = {}
-    later_units, position = iter(units), 0
-    while position < len(text):
-        term = _TERM.match(text, position)
-        unit = None if term is None else next((name for letter, name in later_units if letter == term[2]), None)
-        if term is None or unit is None:
-            return None
-        numbers[unit] = term[1]
-        position = term.end()
-    return numbers
