@@ -1,4 +1,4 @@
-"""Deduplication of a batch: the entry to store for each key, and the outcomes of the others."""
+"""Deduplication of a batch."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -12,47 +12,31 @@ _FORCEFUL = (ConflictRule.REPLACE, ConflictRule.DEBOUNCE)
 """Rules that always replace an existing entry."""
 
 
-def fold(drafts: Sequence[Draft], now: datetime | None) -> tuple[list[int], list[Outcome | None]]:
-    """The surviving indexes (one per key, in input order), and the outcomes of the others.
+def fold(drafts: Sequence[Draft], now: datetime | None) -> tuple[list[Draft], list[Outcome | None]]:
+    """The drafts to store, one per key in input order, and the outcomes of the others; None: the store decides.
 
     Entries with the same key are folded in input order: REPLACE and DEBOUNCE win over the entry before them, KEEP never
-    does, EARLIEST does if it is due earlier. The store decides outcomes of None.
+    does, EARLIEST does if it is due earlier. An EARLIEST entry that superseded a REPLACE must replace the live message as
+    well, even one that is due earlier: applied one by one, the REPLACE would have removed it first. Otherwise both would be
+    lost. So its conflict policy becomes REPLACE.
 
     Without `now` (the database is the clock, and was not queried) an EARLIEST entry that has an instant cannot be
     compared with one that has a delay. Then a delay of zero counts as earlier, since nothing is delivered before now;
     otherwise the first entry stays. Two instants or two delays need no clock."""
-    outcomes: list[Outcome | None] = [None] * len(drafts)
+    kept, outcomes = list(drafts), list[Outcome | None]([None]) * len(drafts)
     winners: dict[str, int] = {}
     for index, draft in enumerate(drafts):
-        winner = winners.get(draft.key)
-        if winner is None:
-            winners[draft.key] = index
-        elif draft.conflict.rule in _FORCEFUL or (
-            draft.conflict.rule is ConflictRule.EARLIEST and _due_earlier(draft, drafts[winner], now)
-        ):
-            outcomes[winner] = Outcome.SUPERSEDED
-            winners[draft.key] = index
-        else:
-            outcomes[index] = Outcome.IGNORED
-    return sorted(winners.values()), outcomes
-
-
-def effective(drafts: Sequence[Draft], survivors: Sequence[int]) -> list[Draft]:
-    """The survivors of `fold` as a store must apply them.
-
-    An EARLIEST entry that superseded a REPLACE must replace the live message as well, even one that is due earlier: applied
-    one by one, the REPLACE would have removed it first. Otherwise both would be lost."""
-    first_forceful: dict[str, int] = {}
-    for index, draft in enumerate(drafts):
-        if draft.conflict.rule in _FORCEFUL:
-            first_forceful.setdefault(draft.key, index)
-
-    def applied(index: int) -> Draft:
-        draft = drafts[index]
-        inherits = draft.conflict.rule is ConflictRule.EARLIEST and first_forceful.get(draft.key, index) < index
-        return replace(draft, conflict=REPLACE) if inherits else draft
-
-    return [applied(index) for index in survivors]
+        last = winners.get(draft.key)
+        if last is not None:
+            if draft.conflict.rule not in _FORCEFUL:
+                if draft.conflict.rule is not ConflictRule.EARLIEST or not _due_earlier(draft, drafts[last], now):
+                    outcomes[index] = Outcome.IGNORED
+                    continue
+                if kept[last].conflict.rule in _FORCEFUL:
+                    kept[index] = replace(draft, conflict=REPLACE)
+            outcomes[last] = Outcome.SUPERSEDED
+        winners[draft.key] = index
+    return [kept[index] for index in sorted(winners.values())], outcomes
 
 
 def _due_earlier(draft: Draft, other: Draft, now: datetime | None) -> bool:

@@ -76,11 +76,10 @@ class MemoryMessages(MemoryRole):
     def offer_many(self, queue: str, drafts: Sequence[Draft]) -> builtins.list[Outcome]:
         now = self._now
         used = self._state.used_queue(queue)
-        survivors, decided = batches.fold(drafts, now)
-        effective = batches.effective(drafts, survivors)
-        _require_capacity(used, effective)
-        outcomes = {index: offer(used, draft, now) for index, draft in zip(survivors, effective, strict=True)}
-        return [outcomes[index] if outcome is None else outcome for index, outcome in enumerate(decided)]
+        kept, decided = batches.fold(drafts, now)
+        _require_capacity(used, kept)
+        stored = iter([offer(used, draft, now) for draft in kept])
+        return [outcome or next(stored) for outcome in decided]
 
     def poll(
         self, queue: str, n: int, decode: Decode[P], options: PollOptions = DEFAULT_POLL

@@ -76,8 +76,7 @@ def offer_many(queue: str, drafts: Sequence[Draft], now: datetime | None, *, fit
     decided: list[Outcome | None] = [None]
     kept = drafts
     if len(drafts) != 1:
-        survivors, decided = batches.fold(drafts, now)
-        kept = drafts if len(survivors) == len(drafts) else batches.effective(drafts, survivors)
+        kept, decided = batches.fold(drafts, now)
     updated: set[str] = set()
     ignored: set[str] = set()
     # Sorted before the split into chunks: every writer locks rows in the same order.

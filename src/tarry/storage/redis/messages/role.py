@@ -73,10 +73,9 @@ class RedisMessages(RedisRole):
 
     @operation
     def offer_many(self, queue: str, drafts: Sequence[Draft]) -> Op[builtins.list[Outcome]]:
-        survivors, decided = batches.fold(drafts, self._context.clock.pinned())
-        stored = yield from self._offers.offer(queue, batches.effective(drafts, survivors))
-        outcomes = dict(zip(survivors, stored, strict=True))
-        return [outcomes[index] if outcome is None else outcome for index, outcome in enumerate(decided)]
+        kept, decided = batches.fold(drafts, self._context.clock.pinned())
+        stored = iter((yield from self._offers.offer(queue, kept)))
+        return [outcome or next(stored) for outcome in decided]
 
     @operation
     def poll(
