@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator
 from functools import partial
 from typing import Any, cast
 
@@ -141,20 +141,6 @@ def with_dashboard(served: FastAPI, settings: DashboardSettings) -> FastAPI:
     return served
 
 
-async def serve(
-    app: AsyncApp,
-    sockets: Sequence[socket.socket],
-    settings: BrokerSettings,
-    stop: asyncio.Event,
-    announce: Callable[[], None] = lambda: None,
-    pages: DashboardSettings = _PAGES,
-) -> None:
-    """Serve until `stop` is set. `announce` is called when clients may connect. `pages`: the dashboard."""
-    server = BrokerServer(with_dashboard(broker_app(app, settings), pages), stop)
-    announce()
-    await server.serve(list(sockets))
-
-
 @contextlib.asynccontextmanager
 async def running_broker(
     app: AsyncApp,
@@ -162,15 +148,21 @@ async def running_broker(
     host: str = "127.0.0.1",
     port: int = 0,
     pages: DashboardSettings = _PAGES,
+    stop: asyncio.Event | None = None,
 ) -> AsyncGenerator[str]:
-    """A broker in a running loop, by default on a free port: for tests and programs that embed a broker."""
-    listening = bind(host, port)
-    server = BrokerServer(with_dashboard(broker_app(app, settings), pages))
+    """A broker with its dashboard in a running loop, by default on a free port. Yields its URL.
+
+    `stop`: the broker stops when it is set, and sets it if it stops by itself.
+    """
+    listening, ended = bind(host, port), stop or asyncio.Event()
+    server = BrokerServer(with_dashboard(broker_app(app, settings), pages), ended)
     running = asyncio.create_task(server.serve([listening]), name="tarry-broker")
+    for event in (server.open, ended):
+        running.add_done_callback(lambda _, event=event: event.set())
     try:
         await server.open.wait()
-        yield f"http://{host}:{listening.getsockname()[1]}"
+        yield f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
     finally:
-        server.should_exit = True
+        ended.set()
         await running
         listening.close()

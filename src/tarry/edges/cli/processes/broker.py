@@ -39,18 +39,15 @@ async def serve(cli: CommandSession, options: ServeOptions, grace: timedelta) ->
     async with connect_async(cli.dsn, settings=replace(_STORE, pool_size=options.pool_size)) as app:
         settings = replace(await server.check_bind(app, host), requests_per_s=options.rate, grace=grace)
         raise_descriptor_limit(settings.connections)
-        listening = server.bind(host, options.port)
-        address = f"[{host}]" if ":" in host else host
-        url = f"http://{address}:{listening.getsockname()[1]}"
         logging.getLogger("tarry.http.access").setLevel(logging.WARNING if options.no_access_log else logging.NOTSET)
-        async with app.sweeper(sweeping) if options.sweeper else nullcontext():
-
-            def announce() -> None:
-                cli.note(f"listening on {url}")
-                cli.note(f"dashboard at {url}{PATH}/")
-
-            collect_rarely()
-            await server.serve(app, [listening], settings, stop, announce, pages)
+        collect_rarely()
+        async with (
+            app.sweeper(sweeping) if options.sweeper else nullcontext(),
+            server.running_broker(app, settings, host, options.port, pages, stop) as url,
+        ):
+            cli.note(f"listening on {url}")
+            cli.note(f"dashboard at {url}{PATH}/")
+            await stop.wait()
     cli.note("stopped")
 
 
