@@ -132,8 +132,7 @@ def test_a_connection_that_was_closed_meanwhile_is_opened_anew_before_the_next_r
         pool = ConnectionPool(Address(url, None), 1)
         for _ in range(2):
             assert pool.exchange(request(b"GET / HTTP/1.1\r\n\r\n")).status == 201
-            connection = pool._idle[0]._socket  # pyright: ignore[reportPrivateUsage]
-            assert connection is not None
+            connection = pool._idle[0]  # pyright: ignore[reportPrivateUsage]
             while not connection.is_stale:
                 pass
         pool.close()

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tarry.storage.http._sync.connections import Connection
+from tarry.storage.http._sync.connections import ConnectionPool
 from tarry.storage.http.call import Call
-from tarry.storage.http.connections import AsyncConnection
+from tarry.storage.http.connections import AsyncConnectionPool
 from tarry.storage.http.protocol import Address, HttpResponse
 from tests.kit.certificates import self_signed
 
@@ -52,16 +52,16 @@ def exchange(kind: str, url: str) -> HttpResponse:
     request = address.request(CALL, 10.0)
 
     async def awaited() -> HttpResponse:
-        connection = AsyncConnection(address)
-        response = await connection.exchange(request)
-        await connection.close()
+        pool = AsyncConnectionPool(address, 1)
+        response = await pool.exchange(request)
+        await pool.close()
         return response
 
     if kind == "awaiting":
         return asyncio.run(awaited())
-    connection = Connection(address)
-    response = connection.exchange(request)
-    connection.close()
+    pool = ConnectionPool(address, 1)
+    response = pool.exchange(request)
+    pool.close()
     return response
 
 

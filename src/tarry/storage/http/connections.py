@@ -37,9 +37,10 @@ class Socket:
         poll.register(self._socket, select.POLLIN)
         return bool(poll.poll(0))
 
-    def send(self, data: bytes, within_s: float) -> None:
-        self._socket.settimeout(within_s)
-        self._socket.sendall(data)
+    def send(self, request: HttpRequest) -> None:
+        self._socket.settimeout(request.reply_s)
+        with suppress(ConnectionError):  # refused before all of it was read: there may be a response
+            self._socket.sendall(request.data)
 
     def receive(self) -> bytes:
         return self._socket.recv(_READ_BYTES)
@@ -64,11 +65,12 @@ class AsyncSocket:  # ASYNC
     def is_stale(self) -> bool:
         return self._reader.at_eof() or self._writer.is_closing()
 
-    async def send(self, data: bytes, within_s: float) -> None:
-        self._within_s = within_s
-        self._writer.write(data)
-        async with asyncio.timeout(within_s):
-            await self._writer.drain()
+    async def send(self, request: HttpRequest) -> None:
+        self._within_s = request.reply_s
+        with suppress(ConnectionError):  # as above
+            self._writer.write(request.data)
+            async with asyncio.timeout(request.reply_s):
+                await self._writer.drain()
 
     async def receive(self) -> bytes:
         async with asyncio.timeout(self._within_s):
@@ -78,52 +80,13 @@ class AsyncSocket:  # ASYNC
         self._writer.transport.abort()
 
 
-class AsyncConnection:
-    def __init__(self, address: Address) -> None:
-        self._address = address
-        self._socket: AsyncSocket | None = None
-
-    async def exchange(self, request: HttpRequest) -> HttpResponse:
-        response = HttpResponse()
-        try:
-            await self.send(request)
-            while not response.is_complete:
-                await self.receive(response)
-        except BaseException:
-            await self.close()
-            raise
-        if not response.keeps_alive:
-            await self.close()
-        return response
-
-    async def send(self, request: HttpRequest) -> None:
-        """Opens the connection first, if it is not open, or the broker has closed it since the last response."""
-        if self._socket is not None and self._socket.is_stale:
-            await self.close()
-        if self._socket is None:
-            self._socket = await AsyncSocket.connect(self._address, request.connect_s)
-        with suppress(ConnectionError):  # refused before all of it was read: there may be a response
-            await self._socket.send(request.data, request.reply_s)
-
-    async def receive(self, response: HttpResponse) -> None:
-        """Read the next bytes of the response, or wait for them."""
-        if self._socket is None:
-            raise ConnectionError("the connection is closed")
-        response.receive(await self._socket.receive())
-
-    async def close(self) -> None:
-        opened, self._socket = self._socket, None
-        if opened is not None:
-            await opened.close()
-
-
 class AsyncConnectionPool:
     """At most `size` concurrent requests; further ones wait. The connection used last is used first."""
 
     def __init__(self, address: Address, size: int) -> None:
         self._address = address
-        self._all: list[AsyncConnection] = []
-        self._idle: list[AsyncConnection] = []
+        self._all: list[AsyncSocket] = []
+        self._idle: list[AsyncSocket] = []
         if True:  # ASYNC
             self._slots = asyncio.Semaphore(size)
         else:
@@ -133,11 +96,18 @@ class AsyncConnectionPool:
     async def exchange(self, request: HttpRequest) -> HttpResponse:
         await self._acquire(request.reply_s)
         try:
-            connection = self._take()
+            opened, response = await self._take(request.connect_s), HttpResponse()
             try:
-                return await connection.exchange(request)
+                await opened.send(request)
+                while not response.is_complete:
+                    response.receive(await opened.receive())
+                return response
             finally:
-                self._idle.append(connection)
+                if response.is_complete and response.keeps_alive:
+                    self._idle.append(opened)
+                else:
+                    self._all.remove(opened)
+                    await opened.close()
         finally:
             self._slots.release()
 
@@ -155,16 +125,18 @@ class AsyncConnectionPool:
                 return
         raise TimeoutError("all connections to the broker are in use")
 
-    def _take(self) -> AsyncConnection:
+    async def _take(self, within_s: float) -> AsyncSocket:
         if self._is_closed:
             raise InvalidState("this client is closed", hint="use it inside its with block, or open another one")
-        try:
-            return self._idle.pop()  # no check before it: another thread may take the last one
-        except IndexError:
-            self._all.append(created := AsyncConnection(self._address))
-            return created
+        with suppress(IndexError):  # no check before `pop`: another thread may take the last one
+            while (opened := self._idle.pop()).is_stale:
+                self._all.remove(opened)
+                await opened.close()
+            return opened
+        self._all.append(opened := await AsyncSocket.connect(self._address, within_s))
+        return opened
 
     async def close(self) -> None:
         self._is_closed = True
-        for connection in self._all:
-            await connection.close()
+        for opened in [*self._all]:
+            await opened.close()

@@ -9,7 +9,7 @@ from tarry.core.journal.positions import Gap, LiveEvent
 from tarry.core.operation import Operation, foreign
 from tarry.core.settings import StoreSettings
 from tarry.storage.http.call import Call, HttpOperation, Reply
-from tarry.storage.http.connections import AsyncConnection, AsyncConnectionPool
+from tarry.storage.http.connections import AsyncConnectionPool, AsyncSocket
 from tarry.storage.http.cron import HttpCron
 from tarry.storage.http.dead_letters import HttpDeadLetters
 from tarry.storage.http.keys import HttpKeys
@@ -66,14 +66,16 @@ class AsyncHttpStore:
         self, queues: Sequence[str], kinds: Sequence[str], after: str | None
     ) -> AsyncGenerator[LiveEvent | Gap]:
         """Tail the journal on a connection of its own, which is open while the caller iterates."""
-        tail, connection = EventTail(self.settings, queues, kinds, after), AsyncConnection(self._address)
+        tail = EventTail(self.settings, queues, kinds, after)
         while True:
             await asyncio.sleep(tail.pause_s)
+            opened, response = None, HttpResponse()
             try:
-                await connection.send(tail.request(self._address))
-                response = HttpResponse()
+                request = tail.request(self._address)
+                opened = await AsyncSocket.connect(self._address, request.connect_s)
+                await opened.send(request)
                 while not response.is_complete:
-                    await connection.receive(response)
+                    response.receive(await opened.receive())
                     if response.status == 200 and (chunk := response.take_body()):
                         for event in tail.events(chunk):
                             yield event
@@ -82,7 +84,8 @@ class AsyncHttpStore:
             except FAULTS as error:
                 tail.failed(error)
             finally:
-                await connection.close()
+                if opened is not None:
+                    await opened.close()
 
     async def close(self) -> None:
         await self._pool.close()

@@ -11,8 +11,9 @@ from tarry.core.errors import InvalidInput
 from tarry.core.journal.positions import Gap, LiveEvent
 from tarry.core.operation import Operation, foreign
 from tarry.core.settings import StoreSettings
-from tarry.storage.http._sync.connections import Connection, ConnectionPool
+from tarry.storage.http._sync.connections import ConnectionPool
 from tarry.storage.http.call import Call, HttpOperation, Reply
+from tarry.storage.http.connections import Socket
 from tarry.storage.http.cron import HttpCron
 from tarry.storage.http.dead_letters import HttpDeadLetters
 from tarry.storage.http.keys import HttpKeys
@@ -67,14 +68,16 @@ class HttpStore:
 
     def events(self, queues: Sequence[str], kinds: Sequence[str], after: str | None) -> Generator[LiveEvent | Gap]:
         """Tail the journal on a connection of its own, which is open while the caller iterates."""
-        tail, connection = EventTail(self.settings, queues, kinds, after), Connection(self._address)
+        tail = EventTail(self.settings, queues, kinds, after)
         while True:
             time.sleep(tail.pause_s)
+            opened, response = None, HttpResponse()
             try:
-                connection.send(tail.request(self._address))
-                response = HttpResponse()
+                request = tail.request(self._address)
+                opened = Socket.connect(self._address, request.connect_s)
+                opened.send(request)
                 while not response.is_complete:
-                    connection.receive(response)
+                    response.receive(opened.receive())
                     if response.status == 200 and (chunk := response.take_body()):
                         yield from tail.events(chunk)
                 if response.status != 200:
@@ -82,7 +85,8 @@ class HttpStore:
             except FAULTS as error:
                 tail.failed(error)
             finally:
-                connection.close()
+                if opened is not None:
+                    opened.close()
 
     def close(self) -> None:
         self._pool.close()
