@@ -78,7 +78,8 @@ class WorkerSupervisor:
         self._children: dict[int, Child] = {}
         self._codes: list[int] = []
         self._stopping = asyncio.Event()
-        self._changed = asyncio.Event()  # replaced after every change
+        self._changed = asyncio.Event()
+        """Set by a stop, and by a change, which replaces it."""
         self._killed = False
         self._is_invalid = False
 
@@ -143,18 +144,13 @@ class WorkerSupervisor:
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
         if code == ExitCode.USAGE:  # only with --reload: a restart cannot help before the next change
             _log.error("process %d %s; waiting for a change", pid, how)
-            await self._either(changed, None)
+            await changed.wait()
             return
         pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(failures - 1, 10))
         _log.error("process %d %s; starting another in %g s", pid, how, pause_s)
-        await self._either(changed, pause_s)
-
-    async def _either(self, changed: asyncio.Event, seconds: float | None) -> None:
-        """Wait for a stop, a change or the timeout."""
-        waits = [asyncio.create_task(event.wait()) for event in (self._stopping, changed)]
-        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        for task in waits:
-            task.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await changed.wait()
 
     async def _watch(self) -> None:
         assert self._changes is not None  # noqa: S101 - for the type checker
@@ -177,6 +173,7 @@ class WorkerSupervisor:
 
     def _stop(self) -> None:
         self._stopping.set()
+        self._changed.set()
         self._stop_children()
 
     def _stop_children(self) -> None:
