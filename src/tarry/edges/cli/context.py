@@ -99,13 +99,16 @@ class CommandSession:
         view: EntityView[T],
         items: Sequence[T],
         *,
-        empty: str,
+        empty: str | None = None,
         now: datetime | None = None,
         limit: int | None = None,
+        more: Mapping[str, Any] | None = None,
     ) -> None:
-        """Print a list, and note that it is empty or cut at `limit`."""
-        self.printer.views(view, items, now=now)
-        if not items:
+        """Print a list of entities, and note that it is empty or cut at `limit`. `more`: further JSON fields."""
+        columns = [column for column in view.columns if column.only != "record"]
+        rows = ([column.value(item) for column in columns] for item in items)
+        self.printer.listing(view.schema, {view.name: map(view.data, items)}, columns, rows, now=now, more=more)
+        if not items and empty is not None:
             self.note(empty)
         elif len(items) == limit:
             self.note(f"the first {limit:,}; there may be more: --limit")

@@ -142,7 +142,7 @@ def show(
         cli.printer.view(views.SCHEDULES, views.Scheduled(state, now, ahead), more=more)
     if state is None or (history and cli.printer.for_people):
         cli.printer.lines([""] if state else [])
-        cli.printer.views(views.TICKS, history)
+        cli.listing(views.TICKS, history)
 
 
 @command(

@@ -52,7 +52,7 @@ def preview(
             schedule, paused = state.spec.schedule, state.paused
             fires = app.schedules.preview(what, n)
     noted = [views.NotedFire(fire, schedule.zone, words.note(schedule, fire), now) for fire in fires]
-    cli.printer.views(views.FIRES, noted, more={"paused": paused})
+    cli.listing(views.FIRES, noted, more={"paused": paused})
     if paused:
         cli.note(f"schedule {what} is paused: its ticks are skipped until: tarry cron resume {what}")
     elif not fires:

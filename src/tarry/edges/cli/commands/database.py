@@ -47,7 +47,7 @@ def migrate(
 
     cli.prepare()
     applied, search_path = admin.migrate(cli.dsn, post=not pre_only)
-    cli.printer.views(replace(_MIGRATIONS, schema="tarry.db.migrate/1", name="applied"), applied)
+    cli.listing(replace(_MIGRATIONS, schema="tarry.db.migrate/1", name="applied"), applied)
     cli.note(f"{plural(len(applied), 'migration')} applied" if applied else "the database is up to date")
     if search_path.warning:
         cli.warn(f"{search_path.actual}; {search_path.hint}")
@@ -65,7 +65,7 @@ def status(cli: CommandSession) -> ExitCode:
     with admin.connection(cli.dsn) as conn:
         statuses = admin.statuses(conn)
     up_to_date = all(status.state == "applied" for status in statuses)
-    cli.printer.views(_MIGRATIONS, statuses, more={"up_to_date": up_to_date})
+    cli.listing(_MIGRATIONS, statuses, more={"up_to_date": up_to_date})
     if any(status.state == "pending" for status in statuses):
         cli.note("hint: to apply the pending migrations: tarry db migrate")
     return ExitCode.OK if up_to_date else ExitCode.CHECK_FAILED
@@ -113,7 +113,7 @@ def doctor(cli: CommandSession) -> ExitCode | None:
     cli.prepare()
     findings = admin.diagnose(cli.dsn)
     failed = [finding for finding in findings if not finding.ok]
-    cli.printer.views(_CHECKS, findings, more={"ok": not failed})
+    cli.listing(_CHECKS, findings, more={"ok": not failed})
     cli.note(f"{plural(len(failed), 'check')} failed" if failed else "all checks passed")
     return ExitCode.CHECK_FAILED if failed else None
 

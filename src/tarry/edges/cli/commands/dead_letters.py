@@ -278,7 +278,7 @@ def _show_plan(cli: CommandSession, app: App, queue: str, versions: Sequence[int
             and not app.store.run(app.store.messages.contains(queue, dead.key))
         ):
             plan[dead.key] = dead
-    cli.printer.views(views.DEAD_LETTERS, list(plan.values()), now=now_of(app), more={"dry_run": True})
+    cli.listing(views.DEAD_LETTERS, list(plan.values()), now=now_of(app), more={"dry_run": True})
     cli.note(f"{plural(len(plan), 'dead letter')} of queue {queue} would be redriven; nothing was changed")
     return ExitCode.PARTLY if versions and len(plan) < len(versions) else None
 

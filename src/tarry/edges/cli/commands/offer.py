@@ -169,7 +169,7 @@ def _print_and_ack(
         size = 1 if cli.printer.line_by_line else max(len(deliveries), 1)
         for start in range(0, max(len(deliveries), 1), size):
             batch = deliveries[start : start + size]
-            cli.printer.views(_LEASED if keep else _ACKED, batch, now=now)
+            cli.listing(_LEASED if keep else _ACKED, batch, now=now)
             cli.printer.flush()
             if not keep and batch:
                 lost += sum(settled is not Settled.DONE for settled in source.leases.ack([d.lease_id for d in batch]))

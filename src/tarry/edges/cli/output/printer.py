@@ -128,19 +128,6 @@ class Printer:
         else:
             self.table(columns, rows, now)
 
-    def views(
-        self,
-        view: EntityView[T],
-        items: Sequence[T],
-        *,
-        now: datetime | None = None,
-        more: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Print a list of entities."""
-        columns = [column for column in view.columns if column.only != "record"]
-        rows = ([column.value(item) for column in columns] for item in items)
-        self.listing(view.schema, {view.name: map(view.data, items)}, columns, rows, now=now, more=more)
-
     def view(
         self, view: EntityView[T], item: T, *, now: datetime | None = None, more: Mapping[str, Any] | None = None
     ) -> None:
