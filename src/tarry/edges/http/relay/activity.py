@@ -4,7 +4,7 @@ The activity log is the journal, which cannot be cleared. Anomalies and consumer
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -89,38 +89,26 @@ async def history(request: BrokerRequest, id: str) -> Response:
 
 async def _shown(request: BrokerRequest, selection: AnalyticsQuery, events: Sequence[Event]) -> list[dict[str, Any]]:
     """Events in Relay's form. Only offers have the type: older ones are read until every event has its offer."""
-    offers = _Offers()
-    offers.add(events)
-    if not all(map(offers.cover, events)):
+    offers = defaultdict[tuple[str, str | None], list[tuple[int, str | None]]](list)
+
+    def offer_of(event: Event) -> tuple[int, str | None] | None:
+        """Version and type of its own offer, or of that from which it was redriven."""
+        known = offers.get((event.queue, event.key), ())
+        return next((offer for offer in known if offer[0] <= (event.version or 0)), None)
+
+    def add(page: Sequence[Event]) -> bool:
+        """Add the offers of a page, newest first. Returns whether every event has its offer."""
+        for offer in page:
+            if offer.kind in OFFERS and offer.version is not None:
+                offers[offer.queue, offer.key].append((offer.version, (offer.detail or {}).get("type")))
+        return all(event.version is None or offer_of(event) is not None for event in events)
+
+    if not add(events):
         selection = replace(selection, since=None, after=None, limit=1_000)
         async for page in journal_pages(request, selection, OFFERS):
-            offers.add(page)
-            if all(map(offers.cover, events)):
+            if add(page):
                 break
-    return [wire.event(event, offers.type_of(event)) for event in events]
-
-
-class _Offers:
-    """Versions and types of offers by key, newest first."""
-
-    def __init__(self) -> None:
-        self._types: defaultdict[tuple[str, str | None], list[tuple[int, str | None]]] = defaultdict(list)
-
-    def add(self, events: Sequence[Event]) -> None:
-        for event in events:
-            if event.kind in OFFERS and event.version is not None:
-                self._types[event.queue, event.key].append((event.version, (event.detail or {}).get("type")))
-
-    def cover(self, event: Event) -> bool:
-        return event.version is None or next(self._types_of(event), None) is not None
-
-    def type_of(self, event: Event) -> str | None:
-        return next(self._types_of(event), (0, None))[1]
-
-    def _types_of(self, event: Event) -> Iterator[tuple[int, str | None]]:
-        """Its own offer, or that of the version from which it was redriven."""
-        known = self._types.get((event.queue, event.key), ())
-        return (offer for offer in known if event.version is not None and offer[0] <= event.version)
+    return [wire.event(event, (offer_of(event) or (0, None))[1]) for event in events]
 
 
 @router.delete("/activity/clear", openapi_extra=access(Action.ADMIN, Scope.ALL))
