@@ -37,10 +37,10 @@ class Results(Response):
     run: Annotated[Run | None, Meta(description="The last successful run of the job. null: it never ran.")]
 
     @classmethod
-    def of_core(cls, value: Any, /, **fields: Any) -> Self:
+    def of(cls, value: Any, /, **fields: Any) -> Self:
         """`fields`: the name of the list, and the rows of the page."""
         run = None if value.run is None else Run.of(value.run)
-        return super().of_core(value, run=run, **{name: data_of(rows) for name, rows in fields.items()})
+        return super().of(value, run=run, **{name: data_of(rows) for name, rows in fields.items()})
 
 
 class ResultsPage(Results, kw_only=True):

@@ -77,12 +77,7 @@ class Response(Struct, kw_only=True, omit_defaults=True):
     """An entity in a response. Fields that have their default value are omitted."""
 
     @classmethod
-    def of(cls, value: Any, /) -> Self:
-        """The wire form of a core value."""
-        return cls.of_core(value)
-
-    @classmethod
-    def of_core(cls, value: Any, /, **fields: Any) -> Self:
+    def of(cls, value: Any, /, **fields: Any) -> Self:
         """The wire form of a core value: attributes of the same names, converted by type; `fields` replace them."""
         same = same_fields(value, cls, *fields)
         return cls(**{name: data_of(item) for name, item in same.items()}, **fields)
@@ -122,11 +117,6 @@ class Request(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=Tr
         return msgspec.convert(data, cls)
 
     @classmethod
-    def parses_fully(cls) -> bool:
-        """Whether `parse` rejects everything that the pydantic model rejects."""
-        return not any(_needs_pydantic(hint) for hint in get_type_hints(cls, include_extras=True).values())
-
-    @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> Any:
         from tarry.wire.openapi import request_schema
 
@@ -145,7 +135,7 @@ class Read(NamedTuple):
 
 @cache
 def _readers(struct: type[Request]) -> dict[str, Callable[[Any], Any]]:
-    """The functions for fields whose JSON form msgspec does not support."""
+    """The functions for fields whose JSON form msgspec does not support, or where it accepts what pydantic rejects."""
     hints = get_type_hints(struct, include_extras=True)
     return {name: read for name, hint in hints.items() if (read := _reader(hint)) is not None}
 
@@ -155,19 +145,11 @@ def _reader(hint: Any) -> Callable[[Any], Any] | None:
         return hint.parse
     metadata: tuple[Any, ...] = getattr(cast("Any", hint), "__metadata__", ())
     own = (item.read for item in metadata if isinstance(item, Read))
-    inner = (_reader(part) for part in get_args(hint) if get_origin(hint) not in (list, dict))
-    return next((read for read in (*own, *inner) if read is not None), None)
-
-
-def _needs_pydantic(hint: Any) -> bool:
-    """Whether msgspec may accept a value that pydantic rejects: list items, or text that ends with a line feed."""
-    if isinstance(hint, type) and issubclass(hint, Request):
-        return not hint.parses_fully()
-    parts, metadata = get_args(hint), getattr(cast("Any", hint), "__metadata__", ())
-    if any(isinstance(item, Read) for item in metadata):
-        return False
-    has_pattern = any(isinstance(item, Meta) and item.pattern is not None for item in metadata)
-    return has_pattern or get_origin(hint) in (list, dict) or any(_needs_pydantic(part) for part in parts)
+    inner = (_reader(part) for part in get_args(hint))
+    read = next((read for read in (*own, *inner) if read is not None), None)
+    if read is None or get_origin(hint) is not list:
+        return read
+    return lambda items: list(map(read, cast("list[Any]", items))) if isinstance(items, list) else items
 
 
 def read_duration(value: object) -> timedelta:
@@ -204,7 +186,7 @@ def _read_headers(value: Any) -> Any:
     return cast("Any", value)
 
 
-def _read_line(value: Any) -> Any:
+def read_line(value: Any) -> Any:
     """Python's `$` also matches before a line feed at the end."""
     if isinstance(value, str) and value.endswith("\n"):
         raise InvalidInput("a line feed at the end is not allowed")
@@ -243,8 +225,8 @@ Key = Annotated[str, Meta(min_length=1, max_length=limits.KEY_LENGTH, examples=[
 TypeName = Annotated[str, Meta(min_length=1, max_length=limits.TYPE_LENGTH, examples=["invoice"])]
 NAME_PATTERN = r"^(\.{0,2}[A-Za-z0-9_-]|\.{3})[A-Za-z0-9._-]*$"
 """The same as `limits.check_queue_name`: neither `.` nor `..`. Without look-ahead, which pydantic does not support."""
-QueueName = Annotated[str, Meta(pattern=NAME_PATTERN, max_length=100, examples=["orders"])]
-ContentType = Annotated[str, Read(_read_line), Meta(pattern=r"^[A-Za-z0-9.+-]{1,60}/[A-Za-z0-9.+-]{1,60}$")]
+QueueName = Annotated[str, Meta(pattern=NAME_PATTERN, max_length=100, examples=["orders"]), Read(read_line)]
+ContentType = Annotated[str, Meta(pattern=r"^[A-Za-z0-9.+-]{1,60}/[A-Za-z0-9.+-]{1,60}$"), Read(read_line)]
 Priority = Annotated[int, Meta(ge=0, le=9)]
 MaxAttempts = Annotated[int, Meta(ge=1, le=limits.MAX_ATTEMPTS)]
 Version = Annotated[int, Meta(ge=1, le=2**63 - 1)]

@@ -30,14 +30,10 @@ class LiveEvent(Response):
     detail: dict[str, Any] | None
 
     @classmethod
-    def of_core(cls, value: events.Event, /, **fields: Any) -> Self:
+    def of(cls, value: events.Event, /, **fields: Any) -> Self:
         payload_hash = None if value.payload_hash is None else value.payload_hash.hex()
-        return super().of_core(value, payload_hash=payload_hash, **fields)
-
-    @classmethod
-    def of(cls, event: events.Event, /) -> Self:
-        detail = {name: value for name, value in (event.detail or {}).items() if name != "headers"}
-        return cls.of_core(event, detail=detail or None)
+        detail = {name: item for name, item in (value.detail or {}).items() if name != "headers"}
+        return super().of(value, **{"payload_hash": payload_hash, "detail": detail or None, **fields})
 
     def core(self) -> events.Event:
         return self._core(payload=None)
@@ -51,9 +47,9 @@ class Event(LiveEvent):
     payload_base64: str | None
 
     @classmethod
-    def of(cls, event: events.Event, /) -> Self:
-        payload = None if event.payload is None else b64encode(event.payload).decode()
-        return cls.of_core(event, payload_base64=payload, detail=event.detail)
+    def of(cls, value: events.Event, /, **fields: Any) -> Self:
+        payload = None if value.payload is None else b64encode(value.payload).decode()
+        return super().of(value, payload_base64=payload, detail=value.detail, **fields)
 
     def core(self) -> events.Event:
         return self._core(None if self.payload_base64 is None else b64decode(self.payload_base64))

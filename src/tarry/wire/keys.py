@@ -1,6 +1,6 @@
 """API keys, browser sessions and the audit log."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from msgspec import Meta, field
 
@@ -8,9 +8,9 @@ from tarry.core import limits
 from tarry.core.security import api_keys
 from tarry.core.security.api_keys import ApiKey
 from tarry.core.security.audit import Audited
-from tarry.wire.base import At, Duration, Request, Response
+from tarry.wire.base import At, Duration, Read, Request, Response, read_line
 
-Pattern = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{0,100}\*?$", min_length=1)]
+Pattern = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{0,100}\*?$", min_length=1), Read(read_line)]
 
 
 class KeyRequest(Request):
@@ -31,8 +31,8 @@ class Key(Response):
     revoked_at: At | None
 
     @classmethod
-    def of(cls, key: ApiKey, /) -> Self:
-        return cls.of_core(key, actions=sorted(key.actions))
+    def of(cls, value: ApiKey, /, **fields: Any) -> Self:
+        return super().of(value, actions=sorted(value.actions), **fields)
 
     def core(self) -> ApiKey:
         return self.as_core(ApiKey, secret_hash=b"")  # never leaves the database
@@ -43,7 +43,7 @@ class IssuedKey(Key):
 
     @classmethod
     def of_issued(cls, issued: api_keys.IssuedKey) -> Self:
-        return cls.of_core(issued.key, actions=sorted(issued.key.actions), key=issued.text)
+        return cls.of(issued.key, key=issued.text)
 
 
 class Keys(Response):

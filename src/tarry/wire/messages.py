@@ -15,7 +15,6 @@ from tarry.core.durations import exact
 from tarry.core.errors import InvalidInput
 from tarry.core.messages import model, outcomes
 from tarry.core.messages.edits import Edit
-from tarry.core.messages.explain import Why as CoreWhy
 from tarry.core.messages.model import REPLACE, Conflict, ConflictRule, Draft, Failure, Lease, LeaseId
 from tarry.wire import queues
 from tarry.wire.base import (
@@ -37,7 +36,7 @@ from tarry.wire.base import (
     same_fields,
 )
 from tarry.wire.ids import MessageId
-from tarry.wire.payload import Content, MessageFields, PayloadRequest
+from tarry.wire.payload import Content, MessageFields, PayloadRequest, refuse_constant
 
 Id = Annotated[str, Meta(min_length=1, max_length=1300, examples=["b3JkZXJzL29yZGVyLTE3"])]
 BuryReason = Literal["buried", "undecodable"]
@@ -124,7 +123,7 @@ class OfferRequest(PayloadRequest, kw_only=True):
     def parse_line(cls, line: bytes) -> Self:
         """A line of an import. Raises `InvalidInput` with the problem."""
         try:
-            data = json.loads(line, parse_constant=_no_constant)  # msgspec would round integers of more than 64 bits
+            data = json.loads(line, parse_constant=refuse_constant)  # msgspec would round integers of more than 64 bits
         except (ValueError, RecursionError) as error:
             raise InvalidInput(f"not JSON: {error}"[:200]) from None
         if not isinstance(data, dict):
@@ -136,10 +135,6 @@ class OfferRequest(PayloadRequest, kw_only=True):
 
     def line(self) -> bytes:
         return msgspec.json.encode(self) + b"\n"
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _problem(text: str) -> str:
@@ -332,7 +327,7 @@ class Delivery(MessageFields, kw_only=True):
 
     @classmethod
     def of(cls, queue: str, lease: Lease[Content]) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]
-        # Field by field instead of `of_core`: this runs for every delivery.
+        # Field by field instead of `Response.of`: this runs for every delivery.
         return cls(
             id=str(MessageId(queue, lease.key)),
             queue=queue,
@@ -382,8 +377,8 @@ class Message(MessageFields, kw_only=True):
     origin: Annotated[int | None, Meta(description="The version it was redriven from.")]
 
     @classmethod
-    def of(cls, message: model.StoredMessage[Any], /) -> Self:
-        return super().of_core(message, id=str(MessageId(message.queue, message.key)))
+    def of(cls, value: model.StoredMessage[Any], /, **fields: Any) -> Self:
+        return super().of(value, id=str(MessageId(value.queue, value.key)), **fields)
 
     def core(self) -> model.StoredMessage[bytes]:
         return self.core_with_content(model.StoredMessage[bytes])
@@ -391,17 +386,6 @@ class Message(MessageFields, kw_only=True):
 
 class Messages(Page, kw_only=True):
     messages: list[Message]
-
-
-class Why(Response):
-    state: str
-    deliverable: bool
-    reasons: list[str]
-    deliverable_at: At | None
-
-    @classmethod
-    def of(cls, message: model.StoredMessage[Any], why: CoreWhy) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return super().of_core(why, state=message.state.value)
 
 
 class Dropped(Response):

@@ -71,6 +71,11 @@ class Content(NamedTuple):
         return {"payload_base64": b64encode(self.data).decode(), "content_type": self.content_type or JSON_TYPE}
 
 
+def refuse_constant(name: str) -> Any:
+    """`parse_constant` of `json.loads`: Python would accept NaN and Infinity."""
+    raise ValueError(f"{name} is not JSON")
+
+
 def _is_json(data: bytes) -> bool:
     """Whether clients can decode the data. Creates objects only if a number may be too large for a float or an int."""
     try:
@@ -101,11 +106,11 @@ class WithPayload(Response):
     payload_base64: str | None = None
 
     @classmethod
-    def of_core(cls, value: Any, /, **fields: Any) -> Self:
+    def of(cls, value: Any, /, **fields: Any) -> Self:
         """The value's `payload` is a `Content`, or bytes with a separate `content_type`."""
         payload = value.payload
         content = payload if isinstance(payload, Content) else Content(payload, value.content_type)
-        return super().of_core(value, **{"payload": _ABSENT, "payload_base64": None, **content.shown(), **fields})
+        return super().of(value, **{"payload": _ABSENT, "payload_base64": None, **content.shown(), **fields})
 
     def core_with_content(self, kind: type[T]) -> T:
         data, content_type = self.content()

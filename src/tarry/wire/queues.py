@@ -95,8 +95,8 @@ class Queue(Response):
     handler_max_attempts: int | None
 
     @classmethod
-    def of(cls, info: QueueInfo, /) -> Self:
-        return cls.of_core(info, **data_of(info.settings))
+    def of(cls, value: QueueInfo, /, **fields: Any) -> Self:
+        return super().of(value, **data_of(value.settings), **fields)
 
     def core(self) -> QueueInfo:
         return self.as_core(QueueInfo, settings=self.as_core(QueueSettings))
@@ -107,7 +107,7 @@ class CountedQueue(Queue):
 
     @classmethod
     def of_counted(cls, info: QueueInfo, counts: model.Counts) -> Self:
-        return cls.of_core(info, **data_of(info.settings), counts=data_of(counts))
+        return cls.of(info, counts=data_of(counts))
 
 
 class Queues(Page, kw_only=True):

@@ -22,10 +22,12 @@ from tarry.wire.base import (
     Instant,
     Priority,
     QueueName,
+    Read,
     Request,
     Response,
     TypeName,
     data_of,
+    read_line,
     same_fields,
 )
 from tarry.wire.ids import schedule_id
@@ -38,7 +40,7 @@ MOST_BYTES = 32 * 1024 * 1024
 
 TimeOfDay = Annotated[str, Meta(max_length=8, examples=["02:00"])]
 ScheduleName = Annotated[str, Meta(min_length=1, max_length=model.NAME_LENGTH)]
-Hash = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+Hash = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}$"), Read(read_line)]
 ReasonName = Literal["on_time", "late", "misfire", "coalesced", "overlap", "paused", "by_hand", "replaced"]
 Revision = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
@@ -411,11 +413,7 @@ class Schedule(ScheduleConfig, kw_only=True):
             content_type=None if content is None else content.content_type,
             policy=self.as_core(model.Policy),
         )
-        state: dict[str, Any] = same_fields(self, model.ScheduleState)
-        for name, value in state.items():
-            if value is not None and name.endswith(("_at", "_until")):
-                state[name] = datetime.fromisoformat(value)
-        return model.ScheduleState(spec=spec, **state)
+        return self.as_core(model.ScheduleState, spec=spec)
 
 
 def next_at(state: model.ScheduleState, now: datetime) -> datetime | None:

@@ -1,8 +1,9 @@
 """Explanation of why a message is not delivered yet."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from tarry.core.durations import roughly
 from tarry.core.messages.model import Counted, StoredMessage
@@ -11,7 +12,9 @@ from tarry.core.settings import QueueInfo
 from tarry.core.workers.model import RunningWorker
 
 
-class Why(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Why:
+    state: State
     deliverable: bool
     reasons: tuple[str, ...]
     deliverable_at: datetime | None
@@ -50,6 +53,6 @@ def why_not_delivered(
                 f"no running worker handles queue {queue.name}: start one (tarry worker); "
                 "consumers that poll without a worker are not known"
             )
-        return Why(True, tuple(reasons), message.due_at)
+        return Why(message.state, True, tuple(reasons), message.due_at)
     free_at = max(message.due_at, message.lease_until) if message.lease_until else message.due_at
-    return Why(False, tuple(reasons), None if queue.paused else free_at)
+    return Why(message.state, False, tuple(reasons), None if queue.paused else free_at)

@@ -276,7 +276,7 @@ def _lean_handler(route: APIRoute) -> Handler:
         return lambda request: endpoint(request, **{name: request.path_params[name] for name in names})
     kinds = (body.field_info.annotation, *get_args(body.field_info.annotation))
     struct = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, WireRequest)), None)
-    parse = None if struct is None or not struct.parses_fully() else struct.parse
+    parse = None if struct is None else struct.parse
     missing = {"type": "missing", "loc": ("body",), "msg": "Field required"}
 
     async def handle(request: Request) -> Response:

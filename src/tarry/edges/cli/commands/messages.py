@@ -22,8 +22,9 @@ from tarry.edges.cli.output.payloads import raw_queue, read_payload
 from tarry.edges.cli.output.printer import Cell, Columns, TableColumn, Value, plain
 from tarry.edges.cli.output.text import shortened
 from tarry.edges.formats import delay, duration, instant, plural, relative, roughly
+from tarry.wire.base import data_of
 from tarry.wire.events import LiveEvent
-from tarry.wire.messages import Message, Why
+from tarry.wire.messages import Message
 
 if TYPE_CHECKING:
     from tarry.api._sync.queue import Queue
@@ -100,7 +101,7 @@ def why(cli: CommandSession, queue: QueueName, key: Key) -> None:
     at = explained.deliverable_at
     cli.printer.record(
         "tarry.message.why/1",
-        {"queue": queue, "key": key, **plain(Why.of(message, explained))},
+        {"queue": queue, "key": key, **data_of(explained)},
         [
             ("state", message.state),
             ("deliverable", explained.deliverable),
@@ -374,7 +375,7 @@ def timeline(
         raise NotFound(f"queue {queue} has no events of the key {key!r}", hint=hint)
     cli.printer.listing(
         "tarry.event.list/1",
-        {"events": (LiveEvent.of_core(event, detail=event.detail) for event in events)},
+        {"events": (LiveEvent.of(event, detail=event.detail) for event in events)},
         _COLUMNS,
         (_row(event, before) for event, before in zip(events, [None, *events], strict=False)),
         more={"queue": queue, "key": key, "live": None if live is None else plain(Message.of(live))},

@@ -6,12 +6,12 @@ import base64
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from tarry.core.codecs import BYTES, PLAIN, TEXT
 from tarry.core.errors import InvalidInput, InvalidPayload
 from tarry.edges.cli.output.text import shown
-from tarry.wire.payload import CONTENT, Content
+from tarry.wire.payload import CONTENT, Content, refuse_constant
 
 if TYPE_CHECKING:
     from tarry.api._sync.queue import Queue
@@ -73,7 +73,7 @@ def _read(source: BinaryIO) -> bytes:
 def _canonical_json(text: str) -> bytes:
     """The bytes that the library stores for the same value: an equal offer is then ignored."""
     try:
-        value = json.loads(text, parse_constant=_refuse_constant)
+        value = json.loads(text, parse_constant=refuse_constant)
     except (ValueError, RecursionError) as error:
         raise InvalidPayload(
             f"the payload is not JSON: {error}",
@@ -82,10 +82,6 @@ def _canonical_json(text: str) -> bytes:
     # A JSON string, unlike text, keeps its quotes.
     data, _ = PLAIN.encode([value] if isinstance(value, str) else value)
     return data[1:-1] if isinstance(value, str) else data
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
 
 
 def payload_line(raw: Content) -> str:

@@ -53,14 +53,14 @@ async def metric_minutes(request: BrokerRequest, query: Which) -> Response:
     """Metrics of each queue per minute, newest first. Without `since`: the last day."""
     query = await _since_default(request, query, timedelta(days=1))
     page = await request.run(request.store.analytics.minutes(query))
-    return respond(wire.Minutes.of_core(page, minutes=page.rows))
+    return respond(wire.Minutes.of(page, minutes=page.rows))
 
 
 @router.get("/metrics/forecasts", response_model=wire.Forecasts, **_LISTED)
 async def forecasts(request: BrokerRequest, queue: Name = None) -> Response:
     """The forecast of each queue for the next days, ordered by when the queue falls behind."""
     page = await request.run(request.store.analytics.forecasts(analytics_query(request, queue)))
-    return respond(wire.Forecasts.of_core(page, forecasts=page.rows))
+    return respond(wire.Forecasts.of(page, forecasts=page.rows))
 
 
 @router.get("/consumers", response_model=wire.Consumers, **_LISTED)
@@ -68,7 +68,7 @@ async def consumers(request: BrokerRequest, query: Which) -> Response:
     """Metrics of each consumer per hour, newest first. Without `since`: the last week."""
     query = await _since_default(request, query, timedelta(days=7))
     page = await request.run(request.store.analytics.hours(query))
-    return respond(wire.Consumers.of_core(page, consumers=page.rows))
+    return respond(wire.Consumers.of(page, consumers=page.rows))
 
 
 @router.get("/anomalies", response_model=wire.Anomalies, **_LISTED)
@@ -83,7 +83,7 @@ async def anomalies(
     query, named = await _since_default(request, query, timedelta(days=30)), storable(detector, "detector")
     anomalies = request.store.analytics.anomalies(query, detector=named, severity=severity, acknowledged=acknowledged)
     page = await request.run(anomalies)
-    return respond(wire.Anomalies.of_core(page, anomalies=page.rows))
+    return respond(wire.Anomalies.of(page, anomalies=page.rows))
 
 
 @router.post(

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from tarry.core import limits
-from tarry.core.messages.explain import why_not_delivered
+from tarry.core.messages.explain import Why, why_not_delivered
 from tarry.core.messages.model import Filter, StoredMessage
 from tarry.core.messages.outcomes import Edited, Outcome
 from tarry.core.messages.states import State
@@ -20,7 +20,9 @@ from tarry.edges.http.queries import After, Before, Limit
 from tarry.edges.http.routing import AccessRoute, BrokerRequest, Scope, Sent, hot_routes, needs, respond
 from tarry.wire import events
 from tarry.wire import messages as wire
+from tarry.wire.base import data_of
 from tarry.wire.ids import parse_position, position_text, storable
+from tarry.wire.openapi import value_model
 
 router = APIRouter(prefix="/v1", tags=["messages"], route_class=AccessRoute)
 _READ = needs(Action.READ, Scope.MESSAGE)
@@ -106,13 +108,13 @@ async def timeline(
     return respond(events.Timeline(events=[events.Event.of(event) for event in reversed(newest)], next=last))
 
 
-@router.get("/messages/{id}/why", response_model=wire.Why, **_READ)
+@router.get("/messages/{id}/why", response_model=value_model(Why, "Why"), **_READ)
 async def why(request: BrokerRequest, id: str) -> Response:
     """Why a message is not delivered yet."""
     message = await _read(request)
     info = await request.queues.get(message.queue)
     now, workers = await request.broker.now(), await request.run(request.store.workers.list())
-    return respond(wire.Why.of(message, why_not_delivered(message, info, now, workers)))
+    return respond(data_of(why_not_delivered(message, info, now, workers)))
 
 
 async def _read(request: BrokerRequest) -> StoredMessage[Any]:
