@@ -1,7 +1,7 @@
 """The wait queue of consumers: the leader sleeps until the head of a queue is due, the others wait behind it.
 
-Decides for threads and tasks alike which consumer leads, how long a sleep may be, and which one to wake. `api.waiting` polls and
-sleeps."""
+Decides for threads and tasks alike which consumer leads, how long a sleep may be, and which one to wake. `api.waiting`
+polls and sleeps."""
 
 import math
 import os
