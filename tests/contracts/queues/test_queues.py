@@ -70,6 +70,10 @@ class TestCreation:
         assert created.settings == SPECIAL
         assert app.queues.get(name) == created
 
+    def test_numbers_of_a_retry_policy_may_be_whole(self, app: App, name: str) -> None:
+        retry = Retry(factor=3, jitter=0)
+        assert app.queues.create(name, QueueSettings(retry=retry)).settings.retry == retry
+
     def test_an_http_queue_gives_up_after_three_attempts(self, app: App, name: str) -> None:
         assert app.queues.create(name, QueueSettings.for_relay()).settings.max_attempts == 3
 

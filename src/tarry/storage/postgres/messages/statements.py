@@ -454,7 +454,7 @@ def seconds(duration: timedelta | None) -> float | None:
 
 
 def retry_numbers(retry: Retry) -> list[float]:
-    return [retry.initial_for.total_seconds(), retry.factor, retry.cap_for.total_seconds(), retry.jitter]
+    return [retry.initial_for.total_seconds(), float(retry.factor), retry.cap_for.total_seconds(), float(retry.jitter)]
 
 
 def retry_of(numbers: Sequence[float]) -> Retry:
