@@ -275,7 +275,7 @@ class TestEditor:
         page.get_by_label("Time of day").fill("03:15")
         expect(page.locator("#preview")).to_contain_text("At 03:15 every day")
         page.get_by_role("button", name="Save").click()
-        expect(page.locator(".notice")).to_contain_text("nightly is changed")
+        expect(page.locator(".notice")).to_contain_text("nightly is changed: 30 2 * * * to 15 3 * * *")
         state = jobs.app.schedules.get(schedule)
         assert state.spec.schedule == Cron("15 3 * * *", "America/New_York")
         assert json.loads(state.spec.payload) == {"n": 1, "api_token": "s3cr3t"}

@@ -149,12 +149,13 @@ async def audited(
     name: str,
     form: Mapping[str, str],
     do: Callable[[], Awaitable[Response]],
+    result: Mapping[str, Any],
 ) -> Response:
-    """Run an action with a row in the audit, which exists before the action is tried."""
+    """Run an action with a row in the audit, which exists before the action is tried. `result`: details known after it."""
     fields = [(field, value) for field, value in form.items() if field != "form"]
     shown = {field[:_AUDITED_TEXT]: value[:_AUDITED_TEXT] for field, value in fields[:_AUDITED_FIELDS]}
     detail = {"path": dict(request.path_params), "form": dashboard.settings.redaction.value(shown)}
     queue, request_id = request.path_params.get("queue"), request.scope.get("tarry.request_id")
     return await recorded(
-        dashboard.broker.store, AuditEntry(visitor.id, f"dashboard: {name}", queue, detail, request_id), do
+        dashboard.broker.store, AuditEntry(visitor.id, f"dashboard: {name}", queue, detail, request_id), do, result
     )

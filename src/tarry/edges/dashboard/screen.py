@@ -65,6 +65,8 @@ class View:
         self.format: Format = "html"
         self.form: Mapping[str, str] = {}
         """The fields of an action's form."""
+        self.result: dict[str, Any] = {}
+        """What an action did, for its row in the audit."""
         self.token = access.form_token(request)
 
     @property
@@ -138,7 +140,8 @@ class View:
         return Page(template, title, values, topics)
 
     def done(self, sentence: str, to: str) -> Response:
-        """The end of an action: the browser gets a page of the dashboard, which shows the sentence."""
+        """The end of an action: the browser gets a page of the dashboard, which shows the sentence, and so does the audit."""
+        self.result["result"] = self.redaction.text(sentence)[:500]
         response = RedirectResponse(self.url(to), 303)
         response.set_cookie(access.NOTICE, quote(sentence[:500]), max_age=60, **access.cookie_of(self.request))
         return response
@@ -207,7 +210,7 @@ class Screen:
                     access.check_form(request, view.form)
                     try:
                         return await access.audited(
-                            view.dashboard, request, view.visitor, name, view.form, lambda: function(view)
+                            view.dashboard, request, view.visitor, name, view.form, lambda: function(view), view.result
                         )
                     finally:
                         view.dashboard.remembered.forget()

@@ -121,7 +121,11 @@ async def _save(view: View, state: ScheduleState | None) -> Response:
     spec, app = form.spec, view.app
     view.visitor.require(Action.ADMIN, spec.queue)
     await view.dashboard.broker.in_queues([spec.queue], lambda: app.schedules.put(spec), view.visitor.caller)
-    return view.done(f"{spec.name} is {'created' if state is None else 'changed'}", page_path(spec.name))
+    if stored is None:
+        return view.done(f"{spec.name} is created", page_path(spec.name))
+    times = [words.times(each.schedule) for each in (stored, spec)]
+    change = "" if times[0] == times[1] else f": {times[0]} to {times[1]}"
+    return view.done(f"{spec.name} is changed{change}", page_path(spec.name))
 
 
 def _check_editable(state: ScheduleState) -> None:
