@@ -19,9 +19,9 @@ INFO = QueueInfo(name="orders", settings=QueueSettings(max_depth=100), created_a
 WORKER = ConsumerSlice("orders", "worker", NOW, leased=1, acked=1, nacked=0, expired=0, work_s=0.1, last_at=NOW)
 
 
-def standing(*, ready: int = 0, leased: int = 0, lag_s: float = 0, live: int | None = 10) -> Standing:
+def standing(*, ready: int = 0, leased: int = 0, dead: int = 0, lag_s: float = 0, live: int | None = 10) -> Standing:
     none, lag_for = Counted(0), timedelta(seconds=lag_s)
-    counts = Counts(delayed=none, ready=Counted(ready), leased=Counted(leased), dead=none, lag_for=lag_for)
+    counts = Counts(delayed=none, ready=Counted(ready), leased=Counted(leased), dead=Counted(dead), lag_for=lag_for)
     return Standing(queue="orders", counts=counts, waiting=0, live_total=live)
 
 
@@ -36,7 +36,7 @@ def findings(info: QueueInfo = INFO, consumers: Any = (WORKER,), slices: Any = (
         ({"ready": 3, "lag_s": 61}, Concern.LATE, Severity.CRITICAL),
         ({"ready": 3, "consumers": ()}, Concern.UNCONSUMED, Severity.CRITICAL),
         ({"slices": [QueueSlice("orders", NOW, acked=8, nacked=2)]}, Concern.FAILING, Severity.WARNING),
-        ({"slices": [QueueSlice("orders", NOW, buried=1)]}, Concern.DEAD, Severity.WARNING),
+        ({"slices": [QueueSlice("orders", NOW, buried=1)], "dead": 1}, Concern.DEAD, Severity.WARNING),
         ({"info": replace(INFO, paused_at=NOW)}, Concern.PAUSED, Severity.WARNING),
         ({"live": 90}, Concern.FULL, Severity.WARNING),
         ({"live": 100}, Concern.FULL, Severity.CRITICAL),
@@ -51,6 +51,7 @@ def test_what_is_wrong_is_found(now: dict[str, Any], concern: Concern, severity:
     [
         {"ready": 3, "lag_s": 60},
         {"slices": [QueueSlice("orders", NOW, acked=5, nacked=4)]},
+        {"slices": [QueueSlice("orders", NOW, buried=3, redriven=3)]},
         {"live": 89},
         {"live": None},
         {"info": replace(INFO, settings=QueueSettings()), "live": 10**6},

@@ -138,7 +138,8 @@ def _findings(
             add(Concern.FULL, Severity.WARNING, f"is nearly full: it has {full}")
     if share is not None and share >= _FAILING and attempts >= _FEW:
         add(Concern.FAILING, Severity.WARNING, f"fails in {share:.0%} of {attempts:,} attempts")
-    if buried:
-        letters = "dead letter" if buried == 1 else "dead letters"
-        add(Concern.DEAD, Severity.WARNING, f"has {buried:,} new {letters} in the last {roughly(JUDGED_FOR)}")
+    left = buried if standing.dead.capped else min(buried, standing.dead.n)  # the others were redriven or discarded
+    if left:
+        letters = "dead letter" if left == 1 else "dead letters"
+        add(Concern.DEAD, Severity.WARNING, f"has {left:,} new {letters} in the last {roughly(JUDGED_FOR)}")
     return findings

@@ -54,3 +54,9 @@ def python(*lines: str) -> str:
 def path(*parts: str) -> str:
     """A path whose parts may contain anything."""
     return "/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def message_path(queue: str, key: str) -> str:
+    """The page of a message. A browser would resolve a key of dots as a folder."""
+    is_dots = key in (".", "..")
+    return f"{path('queues', queue, 'message')}?key={key}" if is_dots else path("queues", queue, "messages", key)

@@ -13,7 +13,7 @@ from tarry.core.dead_letters.fingerprints import headline
 from tarry.core.messages.model import Counted
 from tarry.edges.dashboard import charts
 from tarry.edges.dashboard.assets import assets
-from tarry.edges.dashboard.commands import path
+from tarry.edges.dashboard.commands import message_path, path
 from tarry.edges.formats import instant, length, relative, roughly
 
 _SHORT = ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k"))
@@ -34,7 +34,7 @@ def environment() -> Environment:
     }  # fmt: skip
     made.filters.update(filters)
     made.globals.update(
-        asset=asset_link, integrity=_integrity, when=when, path=path,
+        asset=asset_link, integrity=_integrity, when=when, path=path, message_path=message_path,
         spark=charts.spark, segments=charts.segments, shade=charts.shade, heat_cells=charts.cells,
         data_rows=charts.data_rows,
     )  # fmt: skip

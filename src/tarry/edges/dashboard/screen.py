@@ -117,7 +117,8 @@ class View:
         values = {name: value for name, value in query.items() if value not in (None, "")}
         if kept != DEFAULT:
             values.setdefault("range", kept)
-        return f"{self.dashboard.prefix(self.request)}{path}{f'?{urlencode(values)}' if values else ''}"
+        joint = "&" if "?" in path else "?"
+        return f"{self.dashboard.prefix(self.request)}{path}{f'{joint}{urlencode(values)}' if values else ''}"
 
     def here(self, **query: Any) -> str:
         """This page with other values in its query; None takes one away."""

@@ -17,7 +17,7 @@ from tarry.core.errors import InvalidInput
 from tarry.core.messages.model import Filter, MessagePosition
 from tarry.core.rollups.model import QueueSlice, RollupWindow, due_share
 from tarry.edges.dashboard import charts, commands
-from tarry.edges.dashboard.commands import Commands, path
+from tarry.edges.dashboard.commands import Commands, message_path
 from tarry.edges.dashboard.listing import Column, Listing
 from tarry.edges.dashboard.ranges import floor
 from tarry.edges.dashboard.screen import Page, Screen, View
@@ -429,7 +429,7 @@ async def _cell_page(
                 view.redaction.text(message.key),
                 1,
                 row.queue,
-                path("queues", row.queue, "messages", message.key),
+                message_path(row.queue, message.key),
             )
             for message in messages
             if start <= message.due_at < end

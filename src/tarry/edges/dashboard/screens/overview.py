@@ -12,7 +12,8 @@ from starlette.responses import Response
 from tarry.core.analytics.anomalies import Severity
 from tarry.core.errors import InvalidInput
 from tarry.core.messages.model import Counted
-from tarry.core.rollups.health import Finding, Lag
+from tarry.core.rollups.health import JUDGED_FOR, Concern, Finding, Lag
+from tarry.core.rollups.model import Measure, RollupWindow, summed
 from tarry.core.security.api_keys import Action
 from tarry.core.settings import QueueInfo
 from tarry.edges.dashboard import charts, commands
@@ -22,6 +23,7 @@ from tarry.edges.dashboard.remembered import MARK
 from tarry.edges.dashboard.screen import Page, Screen, View
 from tarry.edges.dashboard.screens.anomalies import grouped
 from tarry.edges.dashboard.screens.calendar import TicksAhead, ticks_ahead
+from tarry.edges.dashboard.screens.dead import group_path
 from tarry.edges.dashboard.screens.queue_lists import queue_listing, state_of
 from tarry.edges.formats import roughly
 from tarry.services.overview import QueueRow, TimeSeries, queue_rows, time_series
@@ -30,9 +32,13 @@ screen = Screen("overview", "Overview", "/", shortcut="o", icon="overview")
 _MINUTE = timedelta(minutes=1)
 _ROWS = 30
 """Queues in the table."""
+_FINDINGS = 6
+"""Problems that the verdict lists."""
 _MARKS = 8
 _MARK_LENGTH = 80
 _SEVERITIES = ("critical", "warning", "info", "paused", "good")
+_DEATHS_S = 5.0
+"""How long the groups of new dead letters are remembered."""
 _TICKS_S = 10.0
 """How long the ticks of the next hour are remembered: they follow from the schedules."""
 
@@ -42,8 +48,8 @@ async def overview(view: View) -> Page:
     store = view.app.store
     await view.dashboard.roll_ups.fresh()
     rows = await queue_rows(store, view.now, view.sees)
-    chosen = view.range
-    series = await time_series(store, chosen.starts, chosen.width, rows, await view.queues(), until=view.now)
+    chosen, names = view.range, await view.queues()
+    series = await time_series(store, chosen.starts, chosen.width, rows, names, until=view.now)
     findings = sorted((f for row in rows for f in row.health.findings), key=lambda f: (f.severity, f.concern, f.queue))
     # All of them by name, or the worst.
     shown = rows if len(rows) <= _ROWS else sorted(rows, key=lambda row: (_SEVERITIES.index(state_of(row)), row.name))
@@ -54,17 +60,17 @@ async def overview(view: View) -> Page:
         topics=("queues", "messages", "clock"),
         listing=listing,
         rows=rows,
-        findings=findings,
+        findings=await linked(view, findings[:_FINDINGS]),
+        more_findings=len(findings[_FINDINGS:]),
         tone=_tone(findings),
         verdict=_verdict(findings, rows),
         series=series,
         rates=rates(series, chosen),
         lag=_latest(series.lags),
         totals=_totals(rows),
-        sentences=sentences(series, chosen),
+        sentences=sentences(series, chosen, await lag_before(view, names)),
         marks=marks(view, [row.health.info for row in rows]),
         strip=await next_hour(view),
-        finding_path=_finding_path,
         deploy=Commands(curl=commands.form(view.form_url("deploys"), {"text": "shop 1.4.2"})),
         commands=Commands(
             curl=commands.curl(view.api("queues")),
@@ -134,9 +140,9 @@ class ChartMark(NamedTuple):
     path: str | None = None
 
 
-def marks(view: View, infos: Sequence[QueueInfo]) -> list[ChartMark]:
+def marks(view: View, infos: Sequence[QueueInfo], more: Sequence[ChartMark] = ()) -> list[ChartMark]:
     """Of the chosen time and these queues, the newest first: from what the page has read anyway."""
-    names, marked = {info.name for info in infos}, list[ChartMark]()
+    names, marked = {info.name for info in infos}, list[ChartMark](more)
     for alike in grouped([row for row in view.dashboard.badges.anomalies(view.sees) if row.queue in names]):
         text = f"{alike[0].detector.replace('_', ' ')} of {alike[0].queue}" + (f", {len(alike)}" if alike[1:] else "")
         since, until = min(row.window_from for row in alike), max(row.window_to for row in alike)
@@ -163,8 +169,51 @@ def rates(series: TimeSeries, chosen: TimeRange) -> dict[str, list[float | None]
     }
 
 
-def _finding_path(finding: Finding) -> str:
-    return path("queues", finding.queue)
+class LinkedFinding(NamedTuple):
+    finding: Finding
+    sentence: str
+    href: str
+
+
+async def linked(view: View, findings: Sequence[Finding]) -> list[LinkedFinding]:
+    """Each with the page that shows its cause; new dead letters also with how many of them have one error."""
+    return [
+        await _dead(view, finding)
+        if finding.concern is Concern.DEAD
+        else LinkedFinding(finding, finding.sentence, _cause(view, finding))
+        for finding in findings
+    ]
+
+
+def _cause(view: View, finding: Finding) -> str:
+    queue = finding.queue
+    match finding.concern:
+        case Concern.UNCONSUMED:
+            return view.url("/consumers", queue=queue)
+        case Concern.LATE if finding.severity is Severity.CRITICAL:
+            return view.url("/messages", q=f"queue:{queue} state:ready")
+        case Concern.FAILING:
+            return view.url("/messages", q=f"queue:{queue} attempts:>0")
+        case Concern.FULL:
+            return view.url(path("queues", queue, "settings"))
+        case _:
+            return view.url(path("queues", queue))
+
+
+async def _dead(view: View, finding: Finding) -> LinkedFinding:
+    queue, rollups = finding.queue, view.app.store.rollups
+    deaths = await view.dashboard.remembered.get(
+        ("new deaths", queue),
+        _DEATHS_S,
+        lambda: view.run(rollups.deaths(queue, JUDGED_FOR, view.now - JUDGED_FOR, view.now)),
+    )
+    groups = {part.fingerprint: part.deaths for part in deaths if part.start_at is not None}
+    largest = max(groups, key=lambda fingerprint: groups[fingerprint], default=None)
+    total = sum(groups.values())
+    if largest is None or total == 1 or groups[largest] * 2 < total:
+        return LinkedFinding(finding, finding.sentence, view.url("/dead", queue=queue))
+    share = "all" if groups[largest] == total else f"{groups[largest] / total:.0%}"
+    return LinkedFinding(finding, f"{finding.sentence}, {share} with one error", view.url(group_path(queue, largest)))
 
 
 def _tone(findings: list[Finding]) -> str:
@@ -208,16 +257,22 @@ def _totals(rows: list[QueueRow]) -> dict[str, object]:
     }
 
 
-def sentences(series: TimeSeries, chosen: TimeRange) -> dict[str, str]:
+async def lag_before(view: View, names: Sequence[str]) -> Lag:
+    """Of the same length of time before the chosen range."""
+    chosen = view.range
+    window = RollupWindow(chosen.width, chosen.since - (chosen.until - chosen.since), chosen.since)
+    return Lag.of(summed(await view.run(view.app.store.rollups.times(Measure.LAG, window, whole=True, sum_of=names))))
+
+
+def sentences(series: TimeSeries, chosen: TimeRange, before: Lag) -> dict[str, str]:
     """Each chart in one sentence, for readers that cannot see it."""
     offered, acked = sum(row.offered for row in series.slices), sum(row.acked for row in series.slices)
     failed = sum(row.nacked + row.expired for row in series.slices)
-    p95 = [lag.p95 for lag in series.lags if lag.p95 is not None]
-    worst = (
-        f"p95 {roughly(timedelta(seconds=p95[-1]))}, at worst {roughly(timedelta(seconds=max(p95)))}"
-        if p95
-        else "no deliveries"
-    )
+    points = [lag.p95 for lag in series.lags if lag.p95 is not None]
+    whole, worst = Lag.of(summed(series.buckets)).p95, "no deliveries"
+    if whole is not None:
+        earlier = "" if before.p95 is None else f" ({roughly(timedelta(seconds=before.p95))} in the time before)"
+        worst = f"p95 {roughly(timedelta(seconds=whole))}{earlier}, at worst {roughly(timedelta(seconds=max(points)))}"
     live = [value for value in series.live if value is not None]
     depth = f"{live[-1]:,} live, between {min(live):,} and {max(live):,}" if live else "not known: the journal is off"
     name = chosen.words.removeprefix("the ").capitalize() if chosen.words.startswith("the ") else chosen.words

@@ -17,11 +17,10 @@ from tarry.core.messages.states import LIVE, State
 from tarry.core.rollups.model import WIDTHS, QueueSlice, RollupWindow
 from tarry.core.search.query import Period, Search
 from tarry.edges.dashboard import commands, lake_sql
-from tarry.edges.dashboard.commands import Commands
+from tarry.edges.dashboard.commands import Commands, message_path
 from tarry.edges.dashboard.listing import Column, Listing, whole
 from tarry.edges.dashboard.ranges import floor
 from tarry.edges.dashboard.screen import Page, View
-from tarry.edges.dashboard.screens.messages import message_path
 from tarry.edges.dashboard.screens.queues import screen
 from tarry.edges.formats import instant as instant_text
 

@@ -25,14 +25,13 @@ from tarry.core.security.api_keys import Action
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.edges.dashboard import charts, commands
 from tarry.edges.dashboard.audits import paused_by
-from tarry.edges.dashboard.commands import Commands, path
+from tarry.edges.dashboard.commands import Commands, message_path, path
 from tarry.edges.dashboard.listing import Column, Listing, whole
 from tarry.edges.dashboard.ranges import TimeRange
 from tarry.edges.dashboard.rendering import size
 from tarry.edges.dashboard.screen import Page, View
 from tarry.edges.dashboard.screens.anomalies import related
-from tarry.edges.dashboard.screens.messages import message_path
-from tarry.edges.dashboard.screens.overview import marks, next_hour, rates, sentences
+from tarry.edges.dashboard.screens.overview import ChartMark, lag_before, linked, marks, next_hour, rates, sentences
 from tarry.edges.dashboard.screens.queues import screen
 from tarry.edges.formats import delay, duration, length, moment, roughly
 from tarry.edges.http.problems import Problem
@@ -52,8 +51,14 @@ _MESSAGE_EVENTS = (EventKind.OFFERED, EventKind.ACKED, EventKind.BURIED)
 _QUEUE_EVENTS = [kind for kind in EventKind if kind.value.startswith("queue_")]
 _DURATIONS = ("lease_for", "retention_for", "target_lag_for")
 _LIMITS = ("max_attempts", "max_depth")
+_LABELS = {
+    "lease_for": "Lease", "max_attempts": "Attempts", "target_lag_for": "Target lag", "max_depth": "Most live messages",
+    "retention_for": "Archive keeps", "retry_initial_for": "First retry after",
+    "retry_factor": "Factor of each further retry", "retry_cap_for": "Longest wait for a retry",
+    "retry_jitter": "Jitter of retries", "journal": "Journal", "description": "Description",
+}  # fmt: skip
 NEXT_COLUMNS = (
-    Column("key", "Key", "code", href=lambda row: path("queues", row.queue, "messages", row.key)),
+    Column("key", "Key", "code", href=lambda row: message_path(row.queue, row.key)),
     Column("state", "State", "state", value=lambda row: row.state.value),
     Column("due_at", "Due", "time"),
     Column("attempt", "Attempt", "number"),
@@ -92,13 +97,14 @@ async def queue(view: View) -> Page:
         name=name,
         health=health,
         info=health.info,
+        findings=await linked(view, health.findings),
         paused_by=await paused_by(view, {name: health.info.paused_at} if health.info.paused_at else {}),
         counts=health.standing.counts,
         live=health.standing.live_total,
         series=series,
         rates=rates(series, chosen),
-        sentences=sentences(series, chosen),
-        marks=marks(view, [health.info]),
+        sentences=sentences(series, chosen, await lag_before(view, [name])),
+        marks=marks(view, [health.info], past_pauses(name, events.rows)),
         anomalies=related(view, name),
         lag=Lag.of(summed(series.buckets)),
         work=Lag.of(summed(work)),
@@ -149,6 +155,7 @@ async def settings(view: View) -> Page:
         fields=after,
         given=given,
         changes=[(name, before[name], after[name]) for name in after if before[name] != after[name]],
+        labels=_LABELS,
         commands=_edit_commands(view, info.name, before, after),
         actions=_actions(view, info.name),
         is_preview=bool(given),
@@ -169,8 +176,15 @@ async def edit(view: View) -> Response:
     changes = changed_settings(info, view.form)
     if changes:
         await view.app.queues.edit(info.name, **changes)
-    named = ", ".join(sorted(changes)) or "nothing"
-    return view.done(f"{info.name}: {named} changed", path("queues", info.name))
+    before, after = fields_of(info.settings), fields_of(dataclasses.replace(info.settings, **changes))
+    changed = ", ".join(
+        f"{name} from {before[name] or 'none'} to {after[name] or 'none'}"
+        for name in after
+        if before[name] != after[name]
+    )
+    return view.done(
+        f"{info.name}: {f'changed {changed}' if changed else 'nothing changed'}", path("queues", info.name)
+    )
 
 
 @screen.form("/queues/{queue}/pause", Action.ADMIN, "pause a queue")
@@ -227,6 +241,8 @@ async def offer(view: View) -> Response:
         after=delay(after, "after") if after else None,
         priority=level,
         type=form.get("type", "").strip() or None,
+        lease_for=duration(form["lease_for"], "lease_for") if form.get("lease_for", "").strip() else None,
+        max_attempts=_attempts(form.get("max_attempts", "").strip()),
     )
     words = {
         Outcome.CREATED: "was offered",
@@ -236,6 +252,12 @@ async def offer(view: View) -> Response:
     # Its own page counts down to its delivery; without a journal there is none after it.
     to = path("queues", name) if info.settings.journal is JournalLevel.OFF else message_path(name, key)
     return view.done(f"{key} {words.get(outcome, outcome.value)}", to)
+
+
+def _attempts(text: str) -> int | None:
+    if text and whole(text, 9) is None:
+        raise InvalidInput(f"max_attempts must be a number, or empty for those of the queue, not {text!r:.40}")
+    return whole(text, 9)
 
 
 def _instant(text: str) -> datetime:
@@ -253,6 +275,19 @@ def checked_json(text: str) -> bytes:
         hint = 'a text needs quotes: "hello"'
         raise InvalidInput(f"the payload is not JSON: {error}", hint=hint) from None
     return text.strip().encode()
+
+
+def past_pauses(queue: str, events: Sequence[Event]) -> list[ChartMark]:
+    """Those that have ended. `events`: newest first."""
+    pauses: list[ChartMark] = []
+    resumed_at: datetime | None = None
+    for event in events:
+        if event.kind is EventKind.QUEUE_RESUMED:
+            resumed_at = event.at
+        elif event.kind is EventKind.QUEUE_PAUSED and resumed_at is not None:
+            pauses.append(ChartMark(event.at, resumed_at, "paused", f"{queue} was paused"))
+            resumed_at = None
+    return pauses
 
 
 async def upcoming(view: View, name: str) -> Listing:
