@@ -147,6 +147,16 @@ class TestSearch:
 
     def test_payloads_are_searched_but_not_what_is_hidden(self, screen: Screen) -> None:
         query = urlencode({"q": "queue:many payload.user.id:42"})
+    def test_states_are_chips_and_dead_letters_of_all_queues_have_their_own_page(self, screen: Screen) -> None:
+        page = screen.open("/messages")
+        page.get_by_role("link", name="delayed", exact=True).click()
+        expect(page).to_have_url(re.compile("q=state%3Adelayed$"))
+        page.get_by_role("link", name="dead", exact=True).click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Dead letters")
+        page.goto(f"{screen.url}{search_path('queue:hostile')}")
+        page.get_by_role("link", name=re.compile("^dead")).click()
+        expect(page.get_by_role("link", name="buried")).to_be_visible()
+
         rows = get(screen, f"/messages.json?{query}").json()["messages"]
         assert [row["key"] for row in rows] == ["m-00042", "m-00142", "m-00242", "m-00342", "m-00442"]
         hidden = get(screen, "/messages.json?" + urlencode({"q": "payload.password:hunter2"}))
@@ -154,6 +164,20 @@ class TestSearch:
 
     def test_json_and_csv_have_the_rows_of_the_search(self, screen: Screen) -> None:
         rows = get(screen, "/messages.json?" + urlencode({"q": "queue:hostile type:<u>"})).json()["messages"]
+    def test_a_row_shows_what_is_late_paused_or_tried_again(self, screen: Screen, dashboard: Served) -> None:
+        dashboard.app.queues.create("labelled", QueueSettings(target_lag_for=timedelta(milliseconds=1)))
+        queue = dashboard.app.queue("labelled")
+        queue.offer("again", 1)
+        queue.poll(timedelta(0)).nack("broken", after=LATER)
+        queue.offer("late", 1)
+        page = screen.open(search_path("queue:labelled"))
+        rows = page.locator("#message-table tbody tr")
+        expect(rows.filter(has=page.get_by_role("link", name="again"))).to_contain_text("delayed retrying")
+        expect(rows.filter(has=page.get_by_role("link", name="late"))).to_contain_text("ready late")
+        dashboard.app.queues.pause("labelled")
+        page.reload()
+        expect(rows.filter(has=page.get_by_role("link", name="late"))).to_contain_text("ready paused")
+
         assert [row["key"] for row in rows] == [HOSTILE]
         assert "m-00000," in get(screen, "/messages.csv?q=queue%3Amany").text()
 
@@ -257,6 +281,43 @@ class TestInspector:
 
     def test_an_unknown_key_is_a_problem(self, screen: Screen) -> None:
         assert get(screen, message("hostile", "nothing")).status == 404
+    def test_a_leased_message_names_its_extensions_and_a_paused_queue_its_actor(
+        self, screen: Screen, dashboard: Served
+    ) -> None:
+        queue = dashboard.app.queue("halted")
+        queue.offer("held", 1)
+        delivery = queue.poll(timedelta(0))
+        for _ in range(2):
+            delivery.touch()
+        queue.offer("waits", 1)
+        page = screen.open("/queues/halted")
+        page.get_by_role("button", name="Pause").click()
+        page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+        expect(page.locator(".notice")).to_contain_text("halted is paused")
+        page.goto(f"{screen.url}{message('halted', 'waits')}")
+        expect(page.locator(".why")).to_contain_text("queue halted is paused")
+        expect(page.locator(".why")).to_contain_text(re.compile("Paused .* by anonymous"))
+        page.goto(f"{screen.url}{message('halted', 'held')}")
+        expect(page.locator(".why")).to_contain_text("Its consumer has extended the lease 2 times")
+
+    def test_a_trace_leads_to_its_page_in_the_tool_of_the_settings(
+        self, browser: Browser, server: Server, loop: Loop
+    ) -> None:
+        made = served(server, loop, trace_url="https://traces.test/{trace}?from=tarry")
+        trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+        made.app.queue("traced").offer("t", 1, headers={"traceparent": f"00-{trace}-00f067aa0ba902b7-01"})
+        made.app.queue("traced").offer("odd", 1, headers={"traceparent": '00-"><script>/../x'})
+        screen = Screen(browser, made.url)
+        page = screen.open(message("traced", "t"))
+        link = page.locator("#facts").get_by_role("link", name=trace)
+        expect(link).to_have_attribute("href", f"https://traces.test/{trace}?from=tarry")
+        page.goto(f"{screen.url}{message('traced', 'odd')}")
+        link = page.locator("#facts").get_by_role("link", name="script")
+        expect(link).to_have_attribute("href", "https://traces.test/%22%3E%3Cscript%3E%2F..%2Fx?from=tarry")
+        screen.close()
+        made.closing.close()
+        assert screen.errors == []
+
 
     @pytest.mark.parametrize("key", [".", "..", "a/b", "%2e", "x?y#z", "ü 😀"])
     def test_every_key_has_a_page_that_the_list_links(self, screen: Screen, dashboard: Served, key: str) -> None:
@@ -266,6 +327,9 @@ class TestInspector:
         expect(page.get_by_role("heading", level=1)).to_have_text(key)
 
     def test_a_message_is_edited_rescheduled_and_dropped(self, screen: Screen, dashboard: Served) -> None:
+        page.goto(f"{screen.url}/queues/odd/next?range=6h")
+        page.get_by_role("link", name=key, exact=True).click()
+        expect(page.get_by_role("heading", level=1)).to_have_text(key)
         queue = dashboard.app.queue("reshaped")
         queue.offer("e", {"n": 1}, after=LATER)
         page = screen.open(message("reshaped", "e"))
@@ -273,7 +337,7 @@ class TestInspector:
         page.get_by_label("Priority, 0 to 9").fill("7")
         page.locator("#edit").get_by_label("Payload, JSON").fill('{"n": 1.10}')
         page.get_by_role("button", name="Save").click()
-        expect(page.get_by_text("e is changed")).to_be_visible()
+        expect(page.get_by_text("e is changed: priority from 0 to 7, payload")).to_be_visible()
         expect(page.locator("#payload")).to_contain_text('"n": 1.10')
         page.get_by_role("button", name="Reschedule").click()
         page.get_by_label("When").fill("+5m")

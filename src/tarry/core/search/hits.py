@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -39,12 +40,12 @@ class Hit:
     @classmethod
     def of_live(cls, message: StoredMessage[bytes]) -> Hit:
         fields = _fields(message, *_SHARED, "state", "created_at", "leased_at", "lease_until", "max_attempts")
-        return cls(**fields, at=message.due_at, error=message.last_error, trace=_trace(message))
+        return cls(**fields, at=message.due_at, error=message.last_error, trace=trace_id(message.headers))
 
     @classmethod
     def of_dead(cls, letter: DeadLetter[bytes]) -> Hit:
         fields = _fields(letter, *_SHARED, "created_at", "error")
-        return cls(**fields, state=State.DEAD, at=letter.died_at, trace=_trace(letter))
+        return cls(**fields, state=State.DEAD, at=letter.died_at, trace=trace_id(letter.headers))
 
     @classmethod
     def of_done(cls, event: Event) -> Hit:
@@ -63,9 +64,9 @@ class Hit:
         )
 
 
-def _trace(source: KeptMessage[bytes]) -> str | None:
+def trace_id(headers: Mapping[str, str] | None) -> str | None:
     """The trace id in `traceparent`, such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01."""
-    return ((source.headers or {}).get("traceparent") or "").lower()[3:35] or None
+    return ((headers or {}).get("traceparent") or "").lower()[3:35] or None
 
 
 def _fields(source: KeptMessage[bytes], *names: str) -> dict[str, Any]:

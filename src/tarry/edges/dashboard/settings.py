@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -23,6 +24,8 @@ class DashboardSettings:
     """Shown as a badge on every page, for example `production`, `staging` or `demo`."""
     redaction: Redaction = field(default_factory=Redaction)
     """What is hidden of payloads and headers."""
+    trace_url: str | None = None
+    """Where a trace is shown, with `{trace}` for its id: `https://tempo.example/trace/{trace}`."""
     authorize: Authorize | None = None
     """Decides instead of API keys, for a dashboard that is mounted into an application with users of its own."""
     session_for: timedelta = timedelta(hours=12)
@@ -35,5 +38,7 @@ class DashboardSettings:
         for name in ("session_for", "page_for", "refresh_every"):
             if getattr(self, name) <= timedelta(0):
                 raise InvalidInput(f"{name} must be positive, got {getattr(self, name)}")
+        if self.trace_url is not None and not re.match(r"https?://.*\{trace\}", self.trace_url):
+            raise InvalidInput(f"trace_url must be an http address with {{trace}} in it, got {self.trace_url!r:.200}")
         if self.environment is not None and not 1 <= len(self.environment) <= 30:
             raise InvalidInput(f"environment must have 1 to 30 characters, got {len(self.environment)}")

@@ -37,6 +37,9 @@ class ServeOptions:
     no_access_log: Annotated[bool, option("--no-access-log", "No line per request on stderr.")] = False
     read_only: Annotated[bool, option("--read-only", "The dashboard cannot change anything.")] = False
     environment: Annotated[str | None, option("--environment NAME", "Shown in the dashboard.")] = None
+    trace_url: Annotated[str | None, option("--trace-url URL", "Where the dashboard links traces, with {trace}.")] = (
+        None
+    )
     hide: Annotated[list[str] | None, option("--hide KEY", "Also hide values of this key in the dashboard.")] = None
 
 

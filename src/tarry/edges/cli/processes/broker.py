@@ -34,7 +34,12 @@ _DEV_SWEEPER = SweeperSettings(every=timedelta(seconds=1))
 async def serve(cli: CommandSession, options: ServeOptions, grace: timedelta) -> None:
     stop, host = stop_on_signals(grace=grace), options.host
     redaction = Redaction(keys=(*Redaction().keys, *(options.hide or ())))
-    pages = DashboardSettings(read_only=options.read_only, environment=options.environment, redaction=redaction)
+    pages = DashboardSettings(
+        read_only=options.read_only,
+        environment=options.environment,
+        redaction=redaction,
+        trace_url=options.trace_url,
+    )
     sweeping = SweeperSettings(every=duration(options.sweep_every, "--sweep-every"))
     async with connect_async(cli.dsn, settings=replace(_STORE, pool_size=options.pool_size)) as app:
         settings = replace(await server.check_bind(app, host), requests_per_s=options.rate, grace=grace)

@@ -29,7 +29,6 @@ from tarry.edges.dashboard.listing import Column, Listing
 from tarry.edges.dashboard.ranges import RANGES, TimeRange, floor
 from tarry.edges.dashboard.rendering import plural
 from tarry.edges.dashboard.screen import Page, Screen, View
-from tarry.edges.dashboard.screens.messages import message_path
 from tarry.edges.http.problems import Problem
 
 screen = Screen("consumers", "Consumers", "/consumers", shortcut="w", icon="consumers")
@@ -196,7 +195,6 @@ async def consumer(view: View) -> Page:
         is_cut=failed.next is not None,
         peers=_peers(row, rows),
         history=await _history(view, row),
-        message_path=message_path,
         can_release=any(view.may("produce", message.queue) for message in leases),
         commands=Commands(curl=commands.curl(view.absolute(view.url("/consumers.json")))),
         can_drain=row.state == "active" and bool(row.workers) and _may_drain(view, row.workers),

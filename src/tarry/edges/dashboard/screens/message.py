@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import msgspec
 from starlette.responses import Response
@@ -24,18 +25,19 @@ from tarry.core.messages.model import Counted, DeadLetter, StoredMessage
 from tarry.core.messages.outcomes import Edited
 from tarry.core.messages.states import State
 from tarry.core.rollups.model import RollupWindow
+from tarry.core.search.hits import trace_id
 from tarry.core.search.query import Period, Search, Span
 from tarry.core.security.api_keys import Action
 from tarry.core.settings import QueueInfo
 from tarry.edges.dashboard import commands
-from tarry.edges.dashboard.audits import done_to
-from tarry.edges.dashboard.commands import Commands
+from tarry.edges.dashboard.audits import done_to, paused_by
+from tarry.edges.dashboard.commands import Commands, message_path
 from tarry.edges.dashboard.error_diff import compared
 from tarry.edges.dashboard.listing import whole
 from tarry.edges.dashboard.screen import Page, View
 from tarry.edges.dashboard.screens.anomalies import related
 from tarry.edges.dashboard.screens.dead import releases_at, releases_since
-from tarry.edges.dashboard.screens.messages import message_path, screen
+from tarry.edges.dashboard.screens.messages import screen, sub_state
 from tarry.edges.dashboard.screens.past import Archived, archived
 from tarry.edges.dashboard.timeline import drawing
 from tarry.edges.formats import moment
@@ -164,6 +166,7 @@ async def _page(view: View, queue: str, key: str) -> Page:
         inspected=inspected,
         info=info,
         why=await _why(view, inspected, info),
+        paused_by=await paused_by(view, {queue: info.paused_at} if info.paused_at else {}),
         history=past,
         drawn=drawing(past),
         totals={phase: past.total(phase) for phase in Phase},
@@ -176,12 +179,13 @@ async def _page(view: View, queue: str, key: str) -> Page:
         payload=shown,
         headers={name: redaction.value({name: value})[name] for name, value in (_headers(inspected) or {}).items()},
         error=None if _error(inspected) is None else redaction.text(_error(inspected) or ""),
+        trace=_trace(view, inspected),
         attempt_errors=compared([(attempt.number, redaction.text(attempt.error or "")) for attempt in past.attempts]),
         releases=[releases_at(known, attempt.consumer, attempt.leased_at) for attempt in past.attempts],
         anomalies=related(view, queue, [key]),
         lineage=await _lineage(view, inspected),
         audits=await done_to(view, queue, key),
-        message_path=message_path,
+        sub_state=sub_state,
         commands=_commands(view, inspected)._replace(pytest=_fixture(queue, body) if is_copied and body else None),
         actions=_actions(view, inspected.live) if inspected.live else {},
         again=_again(view, queue, body.payload.decode()) if is_copied and body else None,
@@ -269,6 +273,14 @@ async def _lineage(view: View, inspected: Inspected) -> dict[str, Any]:
 
 def _headers(inspected: Inspected) -> Mapping[str, str] | None:
     return None if inspected.stored is None else inspected.stored.headers
+
+
+def _trace(view: View, inspected: Inspected) -> tuple[str, str | None] | None:
+    """The id of its trace, and where that is shown."""
+    id, shown_at = trace_id(_headers(inspected)), view.dashboard.settings.trace_url
+    if id is None:
+        return None
+    return id, shown_at and shown_at.replace("{trace}", quote(id, safe=""))
 
 
 def _error(inspected: Inspected) -> str | None:
@@ -437,7 +449,9 @@ async def edit(view: View) -> Response:
     if not values:
         return view.done("nothing was changed", message_path(queue, key))
     more: dict[str, Any] = {"content_type": current.content_type} if "payload" in values else {}
-    return await _edit(view, Edit(named=frozenset(values), **values, **more), "is changed")
+    before = {"priority": current.priority, "type": current.type, "max_attempts": current.own_max_attempts}
+    words = [f"{name} from {before[name]} to {value}" if name in before else name for name, value in values.items()]
+    return await _edit(view, Edit(named=frozenset(values), **values, **more), f"is changed: {', '.join(words)}")
 
 
 @screen.form("/queues/{queue}/message/release", Action.PRODUCE, "release a message")

@@ -5,20 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from urllib.parse import urlencode
 
 import msgspec
 from starlette.responses import Response
 
 from tarry.core.errors import InvalidInput
-from tarry.core.messages.model import MessagePosition
+from tarry.core.messages.model import MessagePosition, StoredMessage
 from tarry.core.messages.states import LIVE, State
 from tarry.core.search.bulk import IDLE_FOR, BulkJob, Verb
 from tarry.core.search.hits import Hit
 from tarry.core.search.query import LONGEST, QUALIFIERS, Search, parse, without
 from tarry.core.security.api_keys import Action
+from tarry.core.settings import QueueInfo
 from tarry.edges.dashboard import commands
-from tarry.edges.dashboard.commands import Commands, path
+from tarry.edges.dashboard.commands import Commands, message_path, path
 from tarry.edges.dashboard.listing import Column, Listing, whole
 from tarry.edges.dashboard.screen import Page, Screen, View
 from tarry.edges.http.problems import Problem
@@ -34,16 +36,20 @@ _SHOWN = ("queue", "state", "at", "attempt", "priority", "type", "consumer", "er
 _NOTHING = Hits(rows=[], scanned=0, complete=True)
 
 
-def message_path(queue: str, key: str) -> str:
-    """The page of a message. A browser would resolve a key of dots as a folder."""
-    is_dots = key in (".", "..")
-    return f"{path('queues', queue, 'message')}?key={key}" if is_dots else path("queues", queue, "messages", key)
+def sub_state(message: Hit | StoredMessage[bytes], info: QueueInfo | None, now: datetime) -> str | None:
+    """What the state of a live message does not show."""
+    if message.state is State.READY and info is not None and info.paused:
+        return "paused"
+    if message.state is State.READY and info is not None and now - message.due_at > info.settings.target_lag_for:
+        return "late"
+    return "retrying" if message.attempt and message.state in (State.DELAYED, State.READY) else None
 
 
 @screen.page("/messages")
 async def messages(view: View) -> Page:
     text = view.query.get("q", "").strip()
-    names = await view.queues()
+    infos = {info.name: info for info in await view.app.queues.list() if view.sees(info.name)}
+    names = [*infos]
     search, hits, problem = Search(), _NOTHING, None
     try:
         search = parsed(view, text)
@@ -52,6 +58,10 @@ async def messages(view: View) -> Page:
         if view.format != "html":
             raise
         problem = error
+
+    def sub_state_of(row: Hit) -> str | None:
+        return sub_state(row, infos.get(row.queue), view.now)
+
     columns, chosen = _columns(view, search.state), view.query.get("columns")
     names_shown = _SHOWN if chosen is None else tuple(chosen.split(","))
     shown = [column for column in columns if column.name in ("key", *names_shown)]
@@ -81,7 +91,7 @@ async def messages(view: View) -> Page:
         longest=LONGEST,
         acts=search.state in (None, *LIVE) and view.may("produce", search.queue),
         seen=_seen_text,
-        message_path=message_path,
+        sub_state=sub_state_of,
         shown_error=view.redaction.text,
         qualifiers=QUALIFIERS,
         commands=_commands(view, search, text),
