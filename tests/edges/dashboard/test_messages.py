@@ -336,6 +336,7 @@ class TestInspector:
         page.keyboard.press("e")
         page.get_by_label("Priority, 0 to 9").fill("7")
         page.locator("#edit").get_by_label("Payload, JSON").fill('{"n": 1.10}')
+        expect(page.get_by_label("Priority, 0 to 9")).to_be_focused()
         page.get_by_role("button", name="Save").click()
         expect(page.get_by_text("e is changed: priority from 0 to 7, payload")).to_be_visible()
         expect(page.locator("#payload")).to_contain_text('"n": 1.10')

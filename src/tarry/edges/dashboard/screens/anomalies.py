@@ -33,6 +33,8 @@ _MINUTE = timedelta(minutes=1)
 _BEFORE, _AFTER = timedelta(minutes=60), timedelta(minutes=20)
 _MOST_POINTS = 600
 _EVENTS = 2_000
+_LEAST_LIFT = 1.2
+"""Values that are hardly more common than before explain nothing."""
 _LISTED_FOR = timedelta(days=30)
 _METRICS = {
     "unusual_offers": "offered",
@@ -335,8 +337,9 @@ async def _factors(view: View, anomaly: Anomaly) -> list[Factor] | None:
     factors: list[Factor] = []
     for (kind, value), count in inside.items():
         share, usual = count / totals[kind], before[kind, value] / (earlier[kind] or 1)
-        is_new = bool(earlier[kind]) and not usual
-        factors.append(Factor(kind, value, count, share, share / usual if usual else None, is_new))
+        is_new, lift = bool(earlier[kind]) and not usual, share / usual if usual else None
+        if lift is None or lift >= _LEAST_LIFT:
+            factors.append(Factor(kind, value, count, share, lift, is_new))
     return sorted(factors, key=lambda each: (not each.is_new, -(each.lift or 0), -each.events))[:8]
 
 

@@ -103,12 +103,18 @@ async function copy(button) {
   setTimeout(() => { button.textContent = before; }, 1_500);
 }
 
+// The first field has the focus; by itself, the button that closes would.
+function openDialog(dialog) {
+  dialog?.showModal();
+  dialog?.querySelector("form[method=post] :is(input:not([type=hidden], [type=radio], [type=checkbox]), select, textarea)")?.focus();
+}
+
 document.addEventListener("click", (event) => {
   const target = event.target.closest?.("[data-open], [data-copy], [data-theme-switch], [data-zone-switch]");
   for (const open of document.querySelectorAll("details.copy-as[open], details.own-range[open]")) if (!open.contains(event.target)) open.open = false;
   if (!target && event.target.matches?.("time[data-when]") && !event.target.closest("a, button, summary")) switchExact();
   if (!target) return;
-  if ("open" in target.dataset) document.getElementById(target.dataset.open)?.showModal();
+  if ("open" in target.dataset) openDialog(document.getElementById(target.dataset.open));
   else if ("copy" in target.dataset) copy(target);
   else if ("themeSwitch" in target.dataset) switchTheme();
   else switchZone();
@@ -212,5 +218,5 @@ setInterval(tick, 1_000);
 document.addEventListener("tarry:refreshed", () => { tick(); labelTimes(); });
 if (location.hash.length > 1) { // a link to a dialog, which is how pages without scripts name it
   const dialog = document.getElementById(location.hash.slice(1));
-  if (dialog instanceof HTMLDialogElement) dialog.showModal();
+  if (dialog instanceof HTMLDialogElement) openDialog(dialog);
 }
