@@ -7,9 +7,10 @@ To see a page while writing it: `TARRY_SHOTS=/tmp/shots pytest …` keeps a scre
 from __future__ import annotations
 
 import os
+import re
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import product
@@ -19,6 +20,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import APIResponse, Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
+from playwright.sync_api import Error as PlaywrightError
 
 from tarry.app import AsyncApp, connect_async
 from tarry.core.settings import StoreSettings
@@ -148,6 +150,11 @@ class Screen:
         self._contexts.append(context)
         return context
 
+    @property
+    def pages(self) -> list[Page]:
+        """Those that are open."""
+        return [page for context in self._contexts for page in context.pages]
+
     def open(self, path: str = "/", context: BrowserContext | None = None, **options: Any) -> Page:
         page = (context or self.context(**options)).new_page()
         self.watch(page)
@@ -182,6 +189,22 @@ class Screen:
     def close(self) -> None:
         for context in self._contexts:
             context.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Function) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep a screenshot of each page that is open when a test fails."""
+    report = yield
+    if report.when == "call" and report.failed:
+        folder = Path(os.environ.get("TARRY_SHOTS") or item.config.rootpath / ".pytest_cache" / "screenshots")
+        screens = [value for value in item.funcargs.values() if isinstance(value, Screen)]
+        for number, page in enumerate(page for screen in screens for page in screen.pages):
+            path = folder / f"{re.sub(r'[^A-Za-z0-9]+', '-', item.name)[:80]}-{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(PlaywrightError):  # the page has crashed
+                page.screenshot(path=path, full_page=True)
+            report.sections.append((f"Screenshot of {page.url}", str(path)))
+    return report
 
 
 @pytest.fixture

@@ -18,8 +18,9 @@ HOUR = timedelta(hours=1)
 VIEWS = ["/calendar", "/calendar?span=24h", "/calendar?span=30d&failed=1", "/calendar?by=schedule&span=24h"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def planned(dashboard: Served) -> Served:
+    """Before any page is opened: what queues did at their best is remembered for a minute."""
     app = dashboard.app
     queue = app.queue("mails")
     app.queues.create("mails", exist_ok=True)
@@ -59,6 +60,12 @@ def test_cells_count_messages_retries_and_ticks(screen: Screen, planned: Served)
     assert totals["delayed"] in (30, 31)  # and the next tick, which is a message already
     whole = [cell["ticks"] for cell in cells if cell["ticks"]][1:]
     assert set(whole) == {3600}
+
+
+def test_what_is_likely_to_be_late_is_outlined_and_listed(screen: Screen, planned: Served) -> None:
+    page = screen.open("/calendar")
+    expect(page.locator("svg.calendar path.late")).to_have_count(1)
+    expect(page.locator("#late li").first).to_contain_text("mails")
 
 
 def test_a_click_on_a_cell_lists_what_is_in_it(screen: Screen, planned: Served) -> None:

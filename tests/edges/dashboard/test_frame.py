@@ -139,6 +139,21 @@ def test_two_keys_lead_to_a_screen_and_one_to_the_search(screen: Screen) -> None
     expect(page.get_by_role("searchbox")).to_be_focused()
 
 
+def test_single_keys_are_turned_off_in_this_browser(screen: Screen) -> None:
+    page = screen.open("/")
+    page.keyboard.press("?")
+    page.get_by_label("Turn single keys off").check()
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keyboard")).to_be_hidden()
+    page.reload()
+    page.get_by_role("button", name="Keyboard shortcuts").click()
+    page.get_by_label("Turn single keys off").uncheck()
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keyboard")).to_be_visible()
+
+
 def test_the_palette_leads_to_queues_and_screens_and_does_what_the_page_can(screen: Screen) -> None:
     page = screen.open("/queues/orders")
     page.locator("#search").focus()

@@ -19,6 +19,8 @@ from tarry.core.journal.events import JournalLevel
 from tarry.core.messages.model import StoredMessage
 from tarry.core.messages.states import State
 from tarry.core.workers.model import WorkerReport
+from tarry.edges.dashboard.screens.consumers import ConsumerRow, peers
+from tarry.testing import MutableClock
 from tests.edges.dashboard.conftest import Screen, Served, accessible, served
 from tests.edges.dashboard.pipeline_results import PAYLOAD, archive_story
 from tests.kit.blocking import Loop
@@ -145,8 +147,6 @@ class TestSearch:
         assert [row["key"] for row in dead] == ["buried"]
         assert [row["key"] for row in done] == ["retried"]
 
-    def test_payloads_are_searched_but_not_what_is_hidden(self, screen: Screen) -> None:
-        query = urlencode({"q": "queue:many payload.user.id:42"})
     def test_states_are_chips_and_dead_letters_of_all_queues_have_their_own_page(self, screen: Screen) -> None:
         page = screen.open("/messages")
         page.get_by_role("link", name="delayed", exact=True).click()
@@ -157,13 +157,13 @@ class TestSearch:
         page.get_by_role("link", name=re.compile("^dead")).click()
         expect(page.get_by_role("link", name="buried")).to_be_visible()
 
+    def test_payloads_are_searched_but_not_what_is_hidden(self, screen: Screen) -> None:
+        query = urlencode({"q": "queue:many payload.user.id:42"})
         rows = get(screen, f"/messages.json?{query}").json()["messages"]
         assert [row["key"] for row in rows] == ["m-00042", "m-00142", "m-00242", "m-00342", "m-00442"]
         hidden = get(screen, "/messages.json?" + urlencode({"q": "payload.password:hunter2"}))
         assert hidden.json()["detail"] == "payload.password: is hidden here, so it cannot be searched"
 
-    def test_json_and_csv_have_the_rows_of_the_search(self, screen: Screen) -> None:
-        rows = get(screen, "/messages.json?" + urlencode({"q": "queue:hostile type:<u>"})).json()["messages"]
     def test_a_row_shows_what_is_late_paused_or_tried_again(self, screen: Screen, dashboard: Served) -> None:
         dashboard.app.queues.create("labelled", QueueSettings(target_lag_for=timedelta(milliseconds=1)))
         queue = dashboard.app.queue("labelled")
@@ -178,6 +178,8 @@ class TestSearch:
         page.reload()
         expect(rows.filter(has=page.get_by_role("link", name="late"))).to_contain_text("ready paused")
 
+    def test_json_and_csv_have_the_rows_of_the_search(self, screen: Screen) -> None:
+        rows = get(screen, "/messages.json?" + urlencode({"q": "queue:hostile type:<u>"})).json()["messages"]
         assert [row["key"] for row in rows] == [HOSTILE]
         assert "m-00000," in get(screen, "/messages.csv?q=queue%3Amany").text()
 
@@ -279,8 +281,6 @@ class TestInspector:
         dashboard.app.queue("quiet").offer("unrecorded", {"n": 1}, after=LATER)
         assert get(screen, message("quiet", "unrecorded")).status == 200
 
-    def test_an_unknown_key_is_a_problem(self, screen: Screen) -> None:
-        assert get(screen, message("hostile", "nothing")).status == 404
     def test_a_leased_message_names_its_extensions_and_a_paused_queue_its_actor(
         self, screen: Screen, dashboard: Served
     ) -> None:
@@ -318,6 +318,8 @@ class TestInspector:
         made.closing.close()
         assert screen.errors == []
 
+    def test_an_unknown_key_is_a_problem(self, screen: Screen) -> None:
+        assert get(screen, message("hostile", "nothing")).status == 404
 
     @pytest.mark.parametrize("key", [".", "..", "a/b", "%2e", "x?y#z", "ü 😀"])
     def test_every_key_has_a_page_that_the_list_links(self, screen: Screen, dashboard: Served, key: str) -> None:
@@ -325,18 +327,18 @@ class TestInspector:
         page = screen.open(search_path(f'queue:odd key:"{key}"'))
         page.get_by_role("link", name=key, exact=True).click()
         expect(page.get_by_role("heading", level=1)).to_have_text(key)
-
-    def test_a_message_is_edited_rescheduled_and_dropped(self, screen: Screen, dashboard: Served) -> None:
         page.goto(f"{screen.url}/queues/odd/next?range=6h")
         page.get_by_role("link", name=key, exact=True).click()
         expect(page.get_by_role("heading", level=1)).to_have_text(key)
+
+    def test_a_message_is_edited_rescheduled_and_dropped(self, screen: Screen, dashboard: Served) -> None:
         queue = dashboard.app.queue("reshaped")
         queue.offer("e", {"n": 1}, after=LATER)
         page = screen.open(message("reshaped", "e"))
         page.keyboard.press("e")
+        expect(page.get_by_label("Priority, 0 to 9")).to_be_focused()
         page.get_by_label("Priority, 0 to 9").fill("7")
         page.locator("#edit").get_by_label("Payload, JSON").fill('{"n": 1.10}')
-        expect(page.get_by_label("Priority, 0 to 9")).to_be_focused()
         page.get_by_role("button", name="Save").click()
         expect(page.get_by_text("e is changed: priority from 0 to 7, payload")).to_be_visible()
         expect(page.locator("#payload")).to_contain_text('"n": 1.10')
@@ -503,7 +505,7 @@ class TestConsumers:
     def test_a_consumer_is_listed_with_its_leases_and_errors(self, screen: Screen, dashboard: Served) -> None:
         page = screen.open("/consumers")
         rows = page.locator("#consumer-table tbody tr").filter(
-            has_not=page.locator("td.name", has_text=re.compile("^(gone|hourly)$"))  # of other tests
+            has_not=page.locator("td.name", has_text=re.compile("^(gone|hourly|asleep)$"))  # of other tests
         )
         expect(rows).to_have_count(1)
         rows.get_by_role("link").first.click()
@@ -582,6 +584,27 @@ class TestConsumers:
             assert [row.state for row in rows_of(dashboard, "left")] == [State.READY]
             assert dashboard.app.queue("hostile").read("held").state is State.LEASED
             queue.drop("l")
+
+    def test_a_consumer_that_was_not_seen_lately_is_stale(self, screen: Screen, dashboard: Served) -> None:
+        clock = MutableClock(datetime.now(UTC) - timedelta(minutes=20))
+        with tarry.connect(dashboard.dsn, clock=clock, consumer="asleep") as other:
+            other.queue("old").offer("o", 1)
+            delivery = other.queue("old").try_poll()
+            assert delivery is not None
+            delivery.ack()
+        row = screen.open("/consumers?queue=old").locator("#consumer-table tbody tr")
+        expect(row).to_have_class("is-stale")
+        expect(row).to_contain_text("stale")
+
+    def test_a_consumer_is_compared_with_others_of_its_queues(self) -> None:
+        rows = [
+            ConsumerRow(name, queues={queue}, acked=10, work_s=work_s)
+            for name, queue, work_s in (("slow", "a", 30.0), ("one", "a", 9.0), ("two", "a", 11.0), ("three", "b", 1.0))
+        ]
+        slow, fast, _, alone = rows
+        assert peers(slow, rows) == "3.0× slower than the median of 2 other consumers of its queues"
+        assert peers(fast, rows) == "2.3× faster than the median of 2 other consumers of its queues"
+        assert peers(alone, rows) is None
 
     def test_an_unknown_consumer_is_a_problem(self, screen: Screen) -> None:
         assert get(screen, "/consumers/unknown").status == 404

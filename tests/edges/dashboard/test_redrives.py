@@ -136,6 +136,23 @@ def test_to_another_queue_and_back_what_was_not_delivered(screen: Screen, dashbo
     assert not list(app.queue("broken-hooks").dead_letters.list())
 
 
+def test_attempts_spread_and_the_share_that_stops_are_those_of_the_form(screen: Screen, dashboard: Served) -> None:
+    bury(dashboard.app, "chosen", 3, "x")
+    page = screen.open("/queues/chosen/dead/redrive?canary=0&rate=")
+    page.get_by_label("Attempts").fill("2")
+    page.get_by_label("Stop above, percent").fill("35")
+    page.get_by_label("Spread over").fill("30s")
+    page.get_by_label("Begin after").fill("10m")
+    for text in ("Wait for 10m", "each due within 30s", "Each has 2 attempts", "Pause if more than 35 %"):
+        expect(page.locator("#plan")).to_contain_text(text)
+    page.get_by_role("button", name="Start: redrive 3").click()
+    job = dashboard.app.redrives.get(job_of(page)).job
+    assert (job.max_attempts, job.stop_above, job.jitter) == (2, 0.35, timedelta(seconds=30))
+    expect(page.locator(".job")).to_contain_text(re.compile("It begins in (9m|10m)"))
+    job = dashboard.app.redrives.get(job.id)
+    job.cancel()
+
+
 def test_the_same_form_sent_twice_starts_one_job(screen: Screen, dashboard: Served) -> None:
     bury(dashboard.app, "twice", 3, "x")
     context = screen.context()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -185,6 +186,7 @@ class TestEditor:
                 "01:30 occurs twice: it fires once, the first time, at 01:30 BST.",
             ),
             ("Australia/Lord_Howe", "15 2 * * *", "by 30 min", "02:15 does not exist that day: it fires at 02:30 +11."),
+            ("America/Nuuk", "30 23 * * *", "by 1 h", "23:30 does not exist that day"),
         ],
     )
     def test_the_preview_explains_what_happens_when_the_clock_is_set(
@@ -268,6 +270,40 @@ class TestEditor:
         expect(page.locator("#preview")).to_contain_text("This expression has no simple form")
         page.get_by_label("Every …").check()
         expect(page.locator("#preview")).to_contain_text("This has no cron text")
+
+    def test_schedules_that_fire_at_the_same_minute_are_counted(self, schedule: str, screen: Screen) -> None:
+        page = screen.open("/new-schedule")
+        page.get_by_label("Cron expression").first.check()
+        page.get_by_role("combobox", name="Zone").fill("America/New_York")
+        page.locator("#field-cron").fill("30 2 * * *")
+        expect(page.locator("#preview")).to_contain_text("Fires with 1 other schedule at")
+        page.locator("#field-cron").fill("31 2 * * *")
+        expect(page.locator("#preview")).not_to_contain_text("other schedule")
+
+    def test_a_copy_has_the_times_of_its_original_and_another_name(
+        self, jobs: Served, schedule: str, screen: Screen
+    ) -> None:
+        page = screen.open("/schedules/nightly")
+        page.get_by_role("link", name="Clone").click()
+        expect(page.get_by_role("textbox", name="Name")).to_have_value("nightly-copy")
+        page.get_by_role("button", name="Create schedule").click()
+        expect(page.locator(".notice")).to_contain_text("nightly-copy is created")
+        try:
+            copy, original = (jobs.app.schedules.get(name).spec for name in ("nightly-copy", "nightly"))
+            assert (copy.schedule, copy.queue, copy.source) == (original.schedule, original.queue, "dashboard")
+        finally:
+            page.close()
+            jobs.app.schedules.delete("nightly-copy")
+
+    def test_a_schedule_of_a_program_names_its_owner(self, jobs: Served, screen: Screen) -> None:
+        jobs.app.schedules.put(replace(spec("owned"), source="shop.schedules"))
+        try:
+            expect(screen.open("/schedules").locator("#schedule-owned")).to_contain_text("managed by shop.schedules")
+            for path in ("/schedules/owned", "/schedules/owned/edit"):
+                badge = screen.open(path).locator(".page-head .badge")
+                expect(badge).to_have_text("managed by shop.schedules: edits last until its next deploy")
+        finally:
+            jobs.app.schedules.delete("owned")
 
     def test_a_change_keeps_what_is_hidden_of_the_payload(self, jobs: Served, schedule: str, screen: Screen) -> None:
         page = screen.open("/schedules/nightly/edit")

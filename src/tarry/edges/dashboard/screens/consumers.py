@@ -193,7 +193,7 @@ async def consumer(view: View) -> Page:
             for group in _groups(failures, view.now)
         ],
         is_cut=failed.next is not None,
-        peers=_peers(row, rows),
+        peers=peers(row, rows),
         history=await _history(view, row),
         can_release=any(view.may("produce", message.queue) for message in leases),
         commands=Commands(curl=commands.curl(view.absolute(view.url("/consumers.json")))),
@@ -399,7 +399,7 @@ async def _history(view: View, row: ConsumerRow) -> dict[str, Any] | None:
     }
 
 
-def _peers(row: ConsumerRow, rows: Sequence[ConsumerRow]) -> str | None:
+def peers(row: ConsumerRow, rows: Sequence[ConsumerRow]) -> str | None:
     """How fast it is beside other consumers of its queues."""
     others = [other.mean_s for other in rows if other is not row and other.queues & row.queues and other.mean_s]
     if not others or not row.mean_s:
