@@ -177,6 +177,13 @@ class TestDiscard:
         left = {letter.key for letter in dashboard.app.queue("trash").dead_letters.list()}
         assert left == {f"trash-{n:05}" for n in (0, 3, 4, 5, 6)}
 
+    def test_a_group_is_named_by_its_error(self, screen: Screen, dashboard: Served) -> None:
+        letter = dashboard.app.queue("hostile").dead_letters.list(limit=1)[0]
+        for verb, part in (("discard", "main form"), ("redrive", "#plan")):
+            page = screen.open(f"/queues/hostile/dead/{verb}?fingerprint={letter.fingerprint}")
+            expect(page.locator(part)).to_contain_text("<script>alert(")
+            assert page.locator("main img, main script").count() == 0
+
     def test_the_server_checks_the_name_too(self, screen: Screen, dashboard: Served) -> None:
         context = screen.context()
         page = screen.open("/queues/trash/dead/discard", context)
