@@ -83,6 +83,23 @@ def test_one_anomaly_and_one_file_are_shown(server: Server, loop: Loop, browser:
     assert single.errors == []
 
 
+def test_the_navigation_counts_the_entries_of_the_inbox(
+    server: Server, loop: Loop, browser: Any, tmp_path: Path
+) -> None:
+    made = served(server, loop)
+    made.app.queues.create("orders")
+    publish(made.dsn, tmp_path, anomalies=12)
+    inbox = Screen(browser, made.url)
+    page = inbox.open("/anomalies")
+    expect(page.locator(".inbox > li")).to_have_count(9)  # four are alike
+    expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")  # they were read in the background
+    page.reload()
+    expect(page.get_by_role("navigation", name="Screens").locator(".count")).to_have_text("9")
+    inbox.close()
+    made.closing.close()
+    assert inbox.errors == []
+
+
 def test_full_pages_are_accessible(many: Screen, bare: Page) -> None:
     for path in (*PAGES, "/anomalies?limit=5", "/pipeline?limit=5"):
         assert accessible(many, bare, path) == [], path

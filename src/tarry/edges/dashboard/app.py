@@ -31,6 +31,7 @@ from tarry.edges.dashboard.ranges import RANGES
 from tarry.edges.dashboard.remembered import Badges, Remembered
 from tarry.edges.dashboard.rendering import environment
 from tarry.edges.dashboard.screen import Page, Screen, View
+from tarry.edges.dashboard.screens.anomalies import grouped
 from tarry.edges.dashboard.settings import DashboardSettings
 from tarry.edges.http.app import Broker
 from tarry.edges.http.auth import key_text
@@ -69,7 +70,7 @@ class Dashboard:
         self.bulk = BulkJobs(broker.store)
         self.pipeline_runs = PipelineRuns(broker.app.dsn)
         self.remembered = Remembered()
-        self.badges = Badges(broker.store)
+        self.badges = Badges(broker.store, grouped)
         self.topics = TopicHub(broker.live, _changed, settings.refresh_every)
         self.lake_turns = asyncio.Semaphore(1)
         """Queries on the archive take turns: each may use the memory of one."""

@@ -52,8 +52,15 @@ class Badges:
     """The numbers beside entries of the navigation, by queue. No page waits for them: they are read in the background, and
     the page that comes next shows them."""
 
-    def __init__(self, store: AsyncStore, timer: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        store: AsyncStore,
+        grouped: Callable[[Sequence[Anomaly]], Sequence[Sequence[Anomaly]]],
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`grouped`: the entries of the inbox, of which each is counted once."""
         self._store = store
+        self._grouped = grouped
         self._timer = timer
         self._read_at = float("-inf")
         self._task: asyncio.Task[None] | None = None
@@ -91,7 +98,7 @@ class Badges:
             self._anomalies = page.rows
             if self._timer() >= self._deploys_at + _DEPLOYS_S:
                 await self.read_deploys()
-            self._counts = {"dead": dead, "anomalies": Counter(row.queue for row in page.rows)}
+            self._counts = {"dead": dead, "anomalies": Counter(alike[0].queue for alike in self._grouped(page.rows))}
         except TarryError as error:
             _log.info("the numbers in the navigation were not read: %s", error)
         finally:
