@@ -13,6 +13,7 @@ from tarry.core.cron.model import ScheduleSpec
 from tarry.core.cron.schedule_types import Cron
 from tarry.core.search.bulk import Verb
 from tarry.edges.dashboard import screens
+from tarry.wire.ids import MessageId
 from tests.edges.dashboard.conftest import Screen, Served, accessible, served, violations
 from tests.kit.blocking import Loop
 from tests.kit.servers import Server
@@ -267,6 +268,8 @@ def test_times_are_relative_or_exact_and_a_wrong_clock_is_named(screen: Screen) 
         ("orders", "/queues/orders"),
         ("daily", "/schedules/daily"),
         ("ORD", "/queues?q=ORD"),
+        (str(MessageId("orders", "later")), "/queues/orders/messages/later"),
+        (str(MessageId("no-queue", "later")), f"/messages?q={MessageId('no-queue', 'later')}"),
         ("later", "/messages?q=later"),
         ("state:ready", "/messages?q=state%3Aready"),
     ],

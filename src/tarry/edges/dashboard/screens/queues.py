@@ -8,12 +8,13 @@ from typing import NamedTuple
 from starlette.responses import RedirectResponse, Response
 
 from tarry.edges.dashboard import commands
-from tarry.edges.dashboard.commands import Commands, path
+from tarry.edges.dashboard.commands import Commands, message_path, path
 from tarry.edges.dashboard.listing import Column, Listing
 from tarry.edges.dashboard.screen import Page, Screen, View
 from tarry.edges.dashboard.screens.queue_lists import queue_listing
 from tarry.edges.dashboard.screens.schedules import page_path
 from tarry.services.overview import queue_rows
+from tarry.wire.ids import MessageId
 
 screen = Screen("queues", "Queues", "/queues", shortcut="q", icon="queues")
 _MOST_MATCHES = 20
@@ -21,8 +22,8 @@ _MOST_MATCHES = 20
 
 @screen.page("/search")
 async def search(view: View) -> Page | Response:
-    """The search box of the frame: a queue or a schedule of this name, queues whose names have it, or else messages. As JSON,
-    the queues and schedules whose names have it."""
+    """The search box of the frame: a queue or a schedule of this name, the message of this id of the API, queues whose names
+    have it, or else messages. As JSON, the queues and schedules whose names have it."""
     text = view.query.get("q", "").strip()
     names = await view.queues()
     if view.format != "html":
@@ -32,6 +33,9 @@ async def search(view: View) -> Page | Response:
         return RedirectResponse(view.url(path("queues", text)), 303)
     if any(state.name == text and view.sees(state.spec.queue) for state in await view.app.schedules.list()):
         return RedirectResponse(view.url(page_path(text)), 303)
+    id = MessageId.parse(text)
+    if id is not None and id.queue in names:
+        return RedirectResponse(view.url(message_path(id.queue, id.key)), 303)
     is_part = any(text.lower() in name.lower() for name in names)
     return RedirectResponse(view.url("/queues" if is_part or not text else "/messages", q=text), 303)
 
