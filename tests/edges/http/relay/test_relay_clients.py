@@ -26,6 +26,27 @@ def test_the_default_queue_exists_from_the_start(call: Caller) -> None:
     assert [queue["name"] for queue in call("GET", "/api/queues").json()["queues"]] == ["default"]
 
 
+@pytest.mark.parametrize("path", ["status", "main/messages", "main/export"])
+def test_the_default_queue_can_be_named_before_its_first_message(call: Caller, path: str) -> None:
+    assert call("GET", f"/api/queue/{path}", params={"queueName": "default"}).status_code == 200
+
+
+@pytest.mark.parametrize("queue_type", ["main", "dead"])
+def test_an_unknown_message_is_deleted_without_success(call: Caller, queue_type: str) -> None:
+    """404 for an id that is not of the form of this broker (docs/howto/move-from-relay.md)."""
+    for id, expected in (("ZGVmYXVsdC9ub25l", 200), ("V1StGXR8_Z", 404)):
+        response = call("DELETE", f"/api/queue/message/{id}", params={"queueType": queue_type})
+        assert (response.status_code, response.json().get("success", False)) == (expected, False)
+
+
+def test_a_date_is_its_midnight(call: Caller, pinned: MutableClock) -> None:
+    enqueue(call)
+    today = pinned.pinned().date()
+    for start, expected in ((today, 1), (today + timedelta(days=1), 0)):
+        listed = call("GET", "/api/queue/main/messages", params={"startDate": start.isoformat()})
+        assert len(listed.json()["messages"]) == expected
+
+
 def test_a_whole_number_may_have_a_decimal_point(call: Caller) -> None:
     enqueue(call, priority=3.0, maxAttempts=2.0)
     (message,) = call("GET", "/api/queue/main/messages").json()["messages"]
@@ -41,11 +62,20 @@ def test_parameters_without_a_value_were_not_given(call: Caller) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "path"), [("GET", "/api/queue/activity/consumers?consumer_id="), ("DELETE", "/api/queues/spare?force=")]
+    ("method", "path"),
+    [
+        ("GET", "/api/queue/activity/consumers?consumer_id="),
+        ("DELETE", "/api/queues/spare?force="),
+        ("GET", "/api/queue/status?queueName=&include_messages="),
+        ("GET", "/api/queue/messages?startTimestamp=2026-01-01&endTimestamp=2026-01-02T00:00:00Z&limit="),
+        ("DELETE", "/api/queue/message/ZGVmYXVsdC9ub25l?queueType="),
+        ("POST", "/api/queue/messages/delete?queueType="),
+    ],
 )
 def test_a_single_parameter_without_a_value_was_not_given(call: Caller, method: str, path: str) -> None:
     call("POST", "/api/queues", json={"name": "spare"})
-    assert call(method, path).status_code == 200
+    body = {"messageIds": []} if method == "POST" else None
+    assert call(method, path, body).status_code == 200
 
 
 def test_every_error_has_a_message(call: Caller) -> None:

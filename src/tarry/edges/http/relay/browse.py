@@ -24,6 +24,7 @@ from tarry.edges.http.pages import SLICE, dead_letters, live_messages, slices
 from tarry.edges.http.problems import Problem
 from tarry.edges.http.relay import wire
 from tarry.edges.http.relay.journal import finished_messages
+from tarry.edges.http.relay.messages import with_default_queue
 from tarry.edges.http.routes.analytics import analytics_query
 from tarry.edges.http.routes.transfer import Export, slot_of, while_exporting
 from tarry.edges.http.routing import AccessRoute, BrokerRequest, Scope, access, respond
@@ -38,20 +39,16 @@ STATES = {"main": (State.READY, State.DELAYED), "processing": (State.LEASED,), "
 
 
 @router.get("/status", openapi_extra=_LISTED)
-async def status(
-    request: BrokerRequest,
-    include_messages: str = "true",
-    queueName: wire.QueueName | None = None,  # noqa: N803 - the name in Relay
-) -> Response:
+async def status(request: BrokerRequest, query: Annotated[wire.StatusQuery, Query()]) -> Response:
     """Counts of waiting, leased and dead messages, with the first messages of each. Finished messages are not kept."""
-    names = await _queues(request, queueName)
+    names = await _queues(request, query.queueName)
     lengths, types = await counts(request, names), set[str]()
     groups: dict[str, Any] = {}
     for queue_type, name in (("main", "mainQueue"), ("processing", "processingQueue"), ("dead", "deadLetterQueue")):
         rows = await _find(request, names, queue_type, wire.BrowseQuery(), most=_STATUS_LIMIT)
         rows = [row for row in rows if row.payload is not None]
         types |= {row.type for row in rows if row.type is not None}
-        shown = [wire.message(row) for row in rows] if include_messages != "false" else []
+        shown = [wire.message(row) for row in rows] if query.include_messages != "false" else []
         groups[name] = {"name": queue_type, "length": lengths[queue_type], "messages": shown}
     for queue_type in _FINISHED:
         groups[f"{queue_type}Queue"] = {"name": queue_type, "length": 0, "messages": []}
@@ -59,19 +56,14 @@ async def status(
 
 
 @router.get("/messages", openapi_extra=_LISTED)
-async def by_date(
-    request: BrokerRequest,
-    startTimestamp: wire.Instant,  # noqa: N803
-    endTimestamp: wire.Instant,  # noqa: N803
-    limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
-) -> Response:
+async def by_date(request: BrokerRequest, dates: Annotated[wire.ByDateQuery, Query()]) -> Response:
     """Unfinished messages that were created between two instants, newest first."""
-    query = wire.BrowseQuery.model_construct(startDate=startTimestamp, endDate=endTimestamp)
+    query = wire.BrowseQuery.model_construct(startDate=dates.startTimestamp, endDate=dates.endTimestamp)
     names, rows = await _queues(request, None), list[wire.AnyMessage]()
     for queue_type in STATES:
         rows += await _find(request, names, queue_type, query)
     rows.sort(key=query.sort_key, reverse=True)
-    return respond(await _show(request, rows[:limit]))
+    return respond(await _show(request, rows[: dates.limit]))
 
 
 @router.get("/{queueType}/messages", openapi_extra=_LISTED)
@@ -243,5 +235,5 @@ async def _queues(request: BrokerRequest, queue: str | None) -> list[str]:
     if queue is None:
         return await allowed_queues(request)
     request.caller.require(Action.READ, queue)
-    await request.queues.get(queue)
+    await with_default_queue(request, queue, lambda: request.queues.get(queue))
     return [queue]

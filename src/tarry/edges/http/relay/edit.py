@@ -29,6 +29,7 @@ from tarry.wire.payload import Content
 
 router = APIRouter(prefix="/api", route_class=AccessRoute, include_in_schema=False)
 _MESSAGE = access(Action.PRODUCE, Scope.MESSAGE)
+_PRODUCE = access(Action.PRODUCE, Scope.BODY)
 _ALL = access(Action.ADMIN, Scope.ALL)
 _ADMIN = access(Action.ADMIN)
 _ADMIN_BODY = access(Action.ADMIN, Scope.BODY)
@@ -60,24 +61,20 @@ async def edit(request: BrokerRequest, id: str, body: wire.Edit) -> Response:
 
 
 @router.delete("/queue/message/{id}", openapi_extra=_MESSAGE)
-async def delete(request: BrokerRequest, id: str, queueType: wire.QueueType = "main") -> Response:  # noqa: N803 - the name in Relay
-    message = request.message
+async def delete(request: BrokerRequest, id: str, query: Annotated[wire.DeleteQuery, Query()]) -> Response:
+    if query.queueType == "dead":
+        request.caller.require(Action.ADMIN, request.message.queue)
+    return respond({"success": bool(await _remove_all(request, [request.message], query.queueType))})
+
+
+@router.post("/queue/messages/delete", openapi_extra=_PRODUCE)
+async def delete_batch(
+    request: BrokerRequest, body: wire.DeleteBatch, query: Annotated[wire.DeleteQuery, Query()]
+) -> Response:
+    ids = _parse_ids(request, body.messageIds, Action.ADMIN if query.queueType == "dead" else Action.PRODUCE)
 
     async def remove() -> Response:
-        return respond({"success": bool(await _remove_all(request, [message], queueType))})
-
-    if queueType != "dead":
-        return await remove()
-    request.caller.require(Action.ADMIN, message.queue)
-    return await audited(request, message.queue, remove)
-
-
-@router.post("/queue/messages/delete", openapi_extra=access(Action.PRODUCE, Scope.BODY))
-async def delete_batch(request: BrokerRequest, body: wire.DeleteBatch, queueType: wire.QueueType = "main") -> Response:  # noqa: N803
-    ids = _parse_ids(request, body.messageIds, Action.ADMIN if queueType == "dead" else Action.PRODUCE)
-
-    async def remove() -> Response:
-        deleted = await _remove_all(request, ids, queueType)
+        deleted = await _remove_all(request, ids, query.queueType)
         return respond(
             {"success": True, "deletedCount": deleted, "message": f"{deleted} messages deleted successfully"}
         )
@@ -115,7 +112,7 @@ async def clear(request: BrokerRequest, queueType: str) -> Response:  # noqa: N8
     return respond({"success": True, "queueType": queueType, "message": message})
 
 
-@router.post("/queue/import", openapi_extra=access(Action.PRODUCE, Scope.BODY))
+@router.post("/queue/import", openapi_extra=_PRODUCE)
 async def import_messages(request: BrokerRequest) -> Response:
     """Import one message or a list of them from a JSON file, sent as the form field `file` or as the body: all or none."""
     try:

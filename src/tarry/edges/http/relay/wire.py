@@ -3,6 +3,7 @@
 Unknown request fields are ignored, as in Relay.
 """
 
+import re
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Annotated, Any, Literal, cast
@@ -29,6 +30,7 @@ BATCH_LIMIT = 100
 ENQUEUE_LIMIT = 1_000
 LONGEST_LEASE_S = 43_200
 _NO_TOKEN = UUID(int=0)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 AnyMessage = StoredMessage[Any] | DeadLetter[Any]
 
 
@@ -55,6 +57,11 @@ def _whole(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+def _instant(value: object) -> datetime:
+    """A date alone is its midnight in UTC, as in JavaScript."""
+    return read_instant(f"{value}T00:00:00Z" if isinstance(value, str) and _DATE.fullmatch(value) else value)
+
+
 def _id(value: Any) -> Any:
     """The id of a listed message, or the id itself."""
     return cast("dict[str, Any]", value).get("id") if isinstance(value, dict) else value
@@ -71,7 +78,7 @@ IdOfMessage = Annotated[Id, BeforeValidator(_id)]
 ErrorText = Annotated[str, Field(max_length=100_000)]
 SearchText = Annotated[str, Field(min_length=1, max_length=200)]
 Timestamp = Annotated[float, Field(ge=0, le=253_402_300_799, allow_inf_nan=False)]
-Instant = Annotated[datetime, BeforeValidator(read_instant)]
+Instant = Annotated[datetime, BeforeValidator(_instant)]
 QueueType = Literal["main", "processing", "dead"]
 SortColumn = Literal["created_at", "priority", "attempt_count", "type", "id", "consumer_id", "payload", "dequeued_at"]
 AnyQueueType = Literal["main", "processing", "dead", "acknowledged", "archived"]
@@ -233,6 +240,21 @@ class ConsumersQuery(RelayQuery):
 
 class ForceQuery(RelayQuery):
     force: bool = False
+
+
+class DeleteQuery(RelayQuery):
+    queueType: QueueType = "main"  # noqa: N815
+
+
+class StatusQuery(RelayQuery):
+    include_messages: str = "true"
+    queueName: QueueName | None = None  # noqa: N815
+
+
+class ByDateQuery(RelayQuery):
+    startTimestamp: Instant  # noqa: N815
+    endTimestamp: Instant  # noqa: N815
+    limit: Annotated[int, Field(ge=1, le=1_000)] = 100
 
 
 class AnomalyQuery(LogQuery):
