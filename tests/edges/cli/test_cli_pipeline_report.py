@@ -101,10 +101,13 @@ def test_a_report_with_a_bad_path_range_or_queue_is_rejected(cli: Run, tmp_path:
     assert cli("pipeline", "report", "--queue", "typo").code == ExitCode.NOT_FOUND
 
 
-def test_anomalies_of_nothing(cli: Run) -> None:
+def test_anomalies_of_nothing(cli: Run, app: App) -> None:
     ran = cli("anomaly", "list")
     assert (ran.code, ran.out) == (0, "")
-    assert "no anomaly was found" in ran.err
+    assert "has not looked for anomalies yet" in ran.err
+    with app.pipeline.manifest.run("anomalies"):
+        pass
+    assert "no anomaly was found" in cli("anomaly", "list").err
     assert cli("anomaly", "ack", "17").code == ExitCode.NOT_FOUND
     assert cli("anomaly", "list", "--severity", "awful").code == ExitCode.USAGE
 

@@ -68,7 +68,9 @@ def list_anomalies(
             acknowledged=None if everything else False,
             limit=limit,
         )
-    cli.listing(_ANOMALIES, anomalies, empty="no anomaly was found", limit=limit)
+        has_run = anomalies or app.pipeline.manifest.last_runs(["anomalies"])
+    empty = "no anomaly was found" if has_run else "the pipeline has not looked for anomalies yet: tarry pipeline run"
+    cli.listing(_ANOMALIES, anomalies, empty=empty, limit=limit)
 
 
 @command(
