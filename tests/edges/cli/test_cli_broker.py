@@ -75,7 +75,7 @@ def test_beside_the_broker_a_sweeper_carries_redrive_jobs_on(process: Start, app
         assert delivery is not None
         delivery.bury("boom")
     job = queue.dead_letters.start_redrive()
-    broker = process("serve", "--port", "0", "--no-access-log")
+    broker = process("serve", "--port", "0", "--no-access-log", "--sweep-every", "1s", "--pool-size", "2")
     with httpx.Client(base_url=address(broker)) as client:
         until(lambda: client.get(f"/v1/redrives/{job.id}").json()["state"] == "done")
         assert client.get("/v1/queues/orders").json()["counts"]["ready"]["n"] == 3
