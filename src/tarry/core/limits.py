@@ -83,7 +83,7 @@ def check_lease_for(lease_for: object) -> timedelta:
     if not isinstance(lease_for, timedelta):
         raise InvalidInput(f"lease_for must be a timedelta, not {type(lease_for).__name__}")
     if not SHORTEST_LEASE <= lease_for <= LONGEST_LEASE:
-        raise InvalidInput(f"lease_for must be between 1 second and 12 hours, not {lease_for}")
+        raise InvalidInput(f"lease_for must be between 1 second and 12 hours, not {lease_for.total_seconds():,g} s")
     return lease_for
 
 

@@ -139,7 +139,7 @@ class TestPlaces:
     [
         ({"concurrency": 0}, "concurrency must be at least 1"),
         ({"prefetch": -1}, "prefetch must not be negative"),
-        ({"lease_for": timedelta(0)}, "lease_for must be between"),
+        ({"lease_for": timedelta(0)}, "lease_for must be between 1 second and 12 hours, not 0 s"),
         ({"rate": 5}, "rate must be a tarry.Rate"),
     ],
 )

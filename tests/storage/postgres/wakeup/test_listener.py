@@ -172,6 +172,7 @@ class TestListenConnection:
                     other.queue(QUEUE).offer(f"again{round}", 1)
                     assert waiting.result(TIMEOUT_S).key == f"again{round}"
         assert "the LISTEN connection was lost" in caplog.text
+        assert not any("\n" in record.getMessage() for record in caplog.records)
 
     def test_a_server_that_restarts_finds_its_sleepers_again(self) -> None:
         with (

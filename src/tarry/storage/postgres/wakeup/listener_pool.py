@@ -102,7 +102,7 @@ class ListenConnection:
                 )
             except (psycopg.Error, OSError) as error:
                 what = "the LISTEN connection was lost, and is opened again" if self.is_open else "cannot listen"
-                self._warn_once("away", what, str(error).strip())
+                self._warn_once("away", what, " ".join(str(error).split()))
             except Exception:
                 _log.exception("listening failed; trying again")
             finally:
