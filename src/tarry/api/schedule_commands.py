@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from tarry.core.cron import schedule_changes
-from tarry.core.cron.model import ScheduleChange, ScheduleSpec, ScheduleState, TickRecord
-from tarry.core.cron.schedule_changes import PayloadOf, PlannedMessage
+from tarry.core.cron.model import ScheduleChange, ScheduleSpec, ScheduleState, TickChange, TickRecord
+from tarry.core.cron.schedule_changes import PayloadOf
 from tarry.core.errors import InvalidState, UnknownSchedule
 from tarry.core.ports import AsyncStore
 
@@ -101,7 +101,7 @@ class AsyncScheduleCommands:
         return existing(await self.change(spec.name, make, conn, spec), spec.name)
 
     async def install_ticks(
-        self, spec: ScheduleSpec, messages: Sequence[PlannedMessage], conn: Any = None, *, again: bool = False
+        self, spec: ScheduleSpec, ticks: Sequence[TickChange], conn: Any = None, *, again: bool = False
     ) -> bool:
         """Install the ticks of a program. `again`: only if this configuration is still installed. Returns whether it is."""
         installed = True
@@ -111,7 +111,7 @@ class AsyncScheduleCommands:
             installed = not again or (current.state is not None and current.state.spec == spec)
             if not installed:
                 return None
-            return schedule_changes.install_ticks(current.state, spec, current.now, current.waiting, messages)
+            return schedule_changes.install_ticks(current.state, spec, current.now, current.waiting, ticks)
 
         await self.change(spec.name, make, conn, spec)
         return installed

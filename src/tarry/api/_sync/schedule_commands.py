@@ -10,8 +10,8 @@ from typing import Any, ParamSpec, TypeVar
 from tarry.api.schedule_commands import TRIES, Current, Make, contended, existing
 from tarry.core._sync.ports import Store
 from tarry.core.cron import schedule_changes
-from tarry.core.cron.model import ScheduleChange, ScheduleSpec, ScheduleState, TickRecord
-from tarry.core.cron.schedule_changes import PayloadOf, PlannedMessage
+from tarry.core.cron.model import ScheduleChange, ScheduleSpec, ScheduleState, TickChange, TickRecord
+from tarry.core.cron.schedule_changes import PayloadOf
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -67,7 +67,7 @@ class ScheduleCommands:
         return existing(self.change(spec.name, make, conn, spec), spec.name)
 
     def install_ticks(
-        self, spec: ScheduleSpec, messages: Sequence[PlannedMessage], conn: Any = None, *, again: bool = False
+        self, spec: ScheduleSpec, ticks: Sequence[TickChange], conn: Any = None, *, again: bool = False
     ) -> bool:
         """Install the ticks of a program. `again`: only if this configuration is still installed. Returns whether it is."""
         installed = True
@@ -77,7 +77,7 @@ class ScheduleCommands:
             installed = not again or (current.state is not None and current.state.spec == spec)
             if not installed:
                 return None
-            return schedule_changes.install_ticks(current.state, spec, current.now, current.waiting, messages)
+            return schedule_changes.install_ticks(current.state, spec, current.now, current.waiting, ticks)
 
         self.change(spec.name, make, conn, spec)
         return installed

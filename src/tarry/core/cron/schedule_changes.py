@@ -1,7 +1,7 @@
 """Computation of schedule changes from the state that was read, without a clock or a store."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from tarry.core.cron.model import (
@@ -30,15 +30,6 @@ MOST_BACKFILLED = 10_000
 MOST_REPLACED = 10_000
 """Limit of overdue ticks that are decided when a schedule is replaced or paused."""
 _US = timedelta(microseconds=1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedMessage:
-    """The message of a tick chosen by a program: its key contains the tick, and it is delivered at `due_at`."""
-
-    tick: datetime
-    payload: Encoded
-    due_at: datetime
 
 
 def advance(state: ScheduleState, now: datetime, payload_of: PayloadOf | None) -> ScheduleChange | None:
@@ -136,15 +127,11 @@ def install_ticks(
     spec: ScheduleSpec,
     now: datetime,
     waiting: Sequence[TickRecord],
-    messages: Iterable[PlannedMessage],
+    chosen: Iterable[TickChange],
 ) -> ScheduleChange | None:
     """Install ticks chosen by a program; undelivered messages of another hash are withdrawn."""
     same = current is not None and current.spec == spec
-    unique = {message.tick: message for message in messages}
-    ticks = [
-        _tick_change(spec, Decided(tick, Verdict.PLANNED, Reason.ON_TIME), message.payload, message.due_at)
-        for tick, message in unique.items()
-    ]
+    ticks = {change.tick: change for change in chosen}.values()
     old = [record for record in waiting if record.hash != spec.hash]
     if same and not ticks and not old:
         return None
@@ -325,6 +312,11 @@ def _tick_change(
         queue=None if payload is None else spec.queue,
         draft=None if payload is None else draft_of(spec, decision.tick, *payload, due_at=due_at),
     )
+
+
+def chosen_tick(spec: ScheduleSpec, tick: datetime, payload: Encoded, due_at: datetime) -> TickChange:
+    """A tick chosen by a program: the key of its message contains the tick, and it is delivered at `due_at`."""
+    return _tick_change(spec, Decided(tick, Verdict.PLANNED, Reason.ON_TIME), payload, due_at)
 
 
 def _withdrawn(records: Iterable[TickRecord], reason: Reason) -> tuple[tuple[str, datetime, Reason], ...]:

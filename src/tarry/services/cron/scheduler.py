@@ -167,7 +167,7 @@ class AsyncScheduler:
             generator.next_s = self._timer() + generator.every_s
             try:
                 messages: list[CronMessage] = list(generator.generate(await self._commands.now(None)))
-                ticks = planned(messages, self._store.settings.payload_limit)
+                ticks = planned(generator.spec, messages, self._store.settings.payload_limit)
             except ConnectionError:
                 raise
             except Exception:

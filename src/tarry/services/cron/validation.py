@@ -7,8 +7,8 @@ from typing import Any, Literal, TypedDict
 
 from tarry.core import limits
 from tarry.core.codecs import PLAIN
-from tarry.core.cron.model import CronMessage, Misfire, Overlap, Policy, ScheduleSpec, check_hash
-from tarry.core.cron.schedule_changes import Encoded, PayloadOf, PlannedMessage
+from tarry.core.cron.model import CronMessage, Misfire, Overlap, Policy, ScheduleSpec, TickChange, check_hash
+from tarry.core.cron.schedule_changes import Encoded, PayloadOf, chosen_tick
 from tarry.core.cron.schedule_types import Schedule, Ticks
 from tarry.core.cron.timezones import zone_of
 from tarry.core.errors import InvalidInput
@@ -69,16 +69,16 @@ def ticks_spec(config_hash: str, name: str, queue: str) -> ScheduleSpec:
     return ScheduleSpec(name=name, schedule=Ticks(check_hash(config_hash)), queue=queue, payload=None)
 
 
-def planned(messages: Iterable[CronMessage], payload_limit: int) -> list[PlannedMessage]:
-    return [_planned(message, payload_limit) for message in messages]
+def planned(spec: ScheduleSpec, messages: Iterable[CronMessage], payload_limit: int) -> list[TickChange]:
+    return [_planned(spec, message, payload_limit) for message in messages]
 
 
-def _planned(message: object, payload_limit: int) -> PlannedMessage:
+def _planned(spec: ScheduleSpec, message: object, payload_limit: int) -> TickChange:
     if not isinstance(message, CronMessage):
         raise InvalidInput(f"ticks are given as tarry.core.cron.model.CronMessage values, not {type(message).__name__}")
     tick = limits.check_instant(message.at)
     due_at = tick if message.due_at is None else limits.check_instant(message.due_at, "due_at")
-    return PlannedMessage(tick=tick, payload=encoded(message.payload, payload_limit), due_at=due_at)
+    return chosen_tick(spec, tick, encoded(message.payload, payload_limit), due_at)
 
 
 def encoded(payload: Any, payload_limit: int) -> Encoded:

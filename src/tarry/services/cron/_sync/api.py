@@ -72,7 +72,7 @@ class Cron:
         """Install explicit ticks. One transaction deletes the undelivered messages of this prefix with another hash and
         inserts these; a tick that was already decided is unchanged."""
         spec = ticks_spec(config_hash, prefix, queue)
-        self._commands.install_ticks(spec, planned(messages, self._payload_limit), conn)
+        self._commands.install_ticks(spec, planned(spec, messages, self._payload_limit), conn)
 
     def uninstall_tick(self, config_hash: str, prefix: str, *, conn: Any = None) -> None:
         """Delete undelivered messages of this prefix and hash."""
@@ -86,7 +86,7 @@ class Cron:
         self._require_planning(name)
         spec, every_s = ticks_spec(config_hash, name, queue), every.total_seconds()
         messages = generate(self._commands.now(None))
-        self._commands.install_ticks(spec, planned(messages, self._payload_limit))
+        self._commands.install_ticks(spec, planned(spec, messages, self._payload_limit))
         self._scheduler.generators[name] = Generator(spec, every_s, generate, elapsed_s() + every_s, installed=True)
         return self._installed(name, None)
 
