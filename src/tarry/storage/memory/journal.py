@@ -17,7 +17,11 @@ class MemoryJournal(MemoryRole):
     @locked
     def timeline(self, queue: str, key: str, *, limit: int = 1000, before: int | None = None) -> list[Event]:
         state = self._state.queue(queue)
-        events = [event for event in state.timelines.get(key, ()) if before is None or event.id < before]
+        events = [
+            event
+            for event, of in self._state.log.events
+            if of is state and event.key == key and (before is None or event.id < before)
+        ]
         last = events[max(len(events) - max(limit, 0), 0) :]
         # Events before a renaming are returned under the current name of the queue.
         return [event if event.queue == state.name else replace(event, queue=state.name) for event in last]

@@ -35,9 +35,6 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 Role = TypeVar("Role", bound="MemoryRole")
 
-Timelines = dict[str, deque[Event]]
-"""The events of one queue's messages by key. They belong to the queue, so a rename keeps them."""
-
 ALWAYS: Final = timedelta(days=3650)
 _NOTHING = timedelta(0)
 _WITH_CONTENT = (EventKind.OFFERED, EventKind.UPDATED, EventKind.EDITED)
@@ -50,22 +47,12 @@ class EventLog:
     def __init__(self, kept: int | None) -> None:
         self.name = secrets.token_hex(8)
         self.last_id = 0
-        self.events: deque[tuple[Event, Timelines | None]] = deque()
-        self._kept = kept
+        self.events: deque[tuple[Event, MemoryQueue]] = deque(maxlen=kept)
+        """Each with its queue, because the name may change."""
 
-    def append(self, kind: EventKind, at: datetime, queue: str, timelines: Timelines | None, **fields: Any) -> None:
+    def append(self, kind: EventKind, at: datetime, queue: MemoryQueue, **fields: Any) -> None:
         self.last_id += 1
-        event = Event(id=self.last_id, kind=kind, at=at, queue=queue, **fields)
-        self.events.append((event, timelines))
-        if timelines is not None and event.key is not None:
-            timelines.setdefault(event.key, deque()).append(event)
-        if self._kept is not None and len(self.events) > self._kept:
-            oldest, timelines = self.events.popleft()
-            if timelines is not None and oldest.key is not None:
-                # The oldest event overall is also the oldest of its key.
-                timelines[oldest.key].popleft()
-                if not timelines[oldest.key]:
-                    del timelines[oldest.key]
+        self.events.append((Event(id=self.last_id, kind=kind, at=at, queue=queue.name, **fields), queue))
 
 
 class MemoryState:
@@ -183,7 +170,7 @@ def _wait_queue(settings: StoreSettings, strategy: Strategy | None) -> WaitQueue
 
 
 class MemoryQueue:
-    """One queue: live messages, dead letters, delivery order and timelines."""
+    """One queue: live messages, dead letters and delivery order."""
 
     def __init__(self, name: str, settings: QueueSettings, state: MemoryState) -> None:
         self.name = name
@@ -195,7 +182,6 @@ class MemoryQueue:
         self.rows: dict[str, Row] = {}
         self.dead: dict[int, DeadRow] = {}
         self.order = DeliveryOrder()
-        self.timelines: Timelines = {}
         self._state = state
 
     @property
@@ -273,7 +259,7 @@ class MemoryQueue:
     def note_queue(self, kind: EventKind, detail: Mapping[str, Any] | None = None) -> None:
         if kind is not EventKind.QUEUE_PURGED:
             self.updated_at = self._state.locked_at
-        self._state.log.append(kind, self._state.locked_at, self.name, None, detail=detail)
+        self._state.log.append(kind, self._state.locked_at, self, detail=detail)
 
     def note(
         self,
@@ -299,8 +285,7 @@ class MemoryQueue:
         self._state.log.append(
             kind,
             self._state.locked_at,
-            self.name,
-            self.timelines,
+            self,
             key=row.key,
             version=row.version,
             attempt=row.attempt,
