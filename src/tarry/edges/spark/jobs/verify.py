@@ -170,7 +170,8 @@ def _files(
     spark: SparkSession, lake: Lake, files: Sequence[LakeFile], measured: dict[str, Digest]
 ) -> list[VerifyProblem]:
     unread = [file.path for file in files if file.path not in measured]
-    missing = [path for path in unread if not lake.has(spark, path)]
+    existing = lake.sizes(spark, unread)
+    missing = [path for path in unread if path not in existing]
     changed = [
         f"{file.path}: {measured[file.path].rows} rows, {file.rows} were written"
         for file in files

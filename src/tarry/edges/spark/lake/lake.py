@@ -122,24 +122,12 @@ class Lake:
         finally:
             stream.close()
 
-    def has(self, spark: SparkSession, relative: str) -> bool:
-        if self.path is not None:
-            return (self.path / relative).exists()
-        system, where = self._hadoop(spark, relative)
-        return bool(system.exists(where))
-
     def sizes(self, spark: SparkSession, paths: Iterable[str]) -> dict[str, int]:
         """The sizes of the existing files."""
-        sizes: dict[str, int] = {}
-        for relative in paths:
-            if self.path is not None:
-                with suppress(FileNotFoundError):
-                    sizes[relative] = (self.path / relative).stat().st_size
-            else:
-                system, where = self._hadoop(spark, relative)
-                if system.exists(where):
-                    sizes[relative] = int(system.getFileStatus(where).getLen())
-        return sizes
+        wanted, stored = list(paths), dict[str, int]()
+        for directory in {path.rpartition("/")[0] for path in wanted}:
+            stored |= self.files(spark, directory)
+        return {path: stored[path] for path in wanted if path in stored}
 
     def remove(self, spark: SparkSession, relative: str) -> None:
         """Delete a file or a directory, if it exists, and then empty directories above it."""
@@ -176,15 +164,17 @@ class Lake:
                     if file is not None and file not in named:
                         self.remove(spark, path)
 
-    def files(self, spark: SparkSession, directory: str) -> list[str]:
+    def files(self, spark: SparkSession, directory: str) -> dict[str, int]:
+        """The files below a directory, with their sizes."""
         if self.path is not None:
-            top = self.path / directory
-            return [path.relative_to(self.path).as_posix() for path in top.rglob("*") if path.is_file()]
+            below = (path for path in (self.path / directory).rglob("*") if path.is_file())
+            return {path.relative_to(self.path).as_posix(): path.stat().st_size for path in below}
         system, where = self._hadoop(spark, directory)
-        files, paths = system.listFiles(where, True) if system.exists(where) else None, []
+        files, sizes = system.listFiles(where, True) if system.exists(where) else None, dict[str, int]()
         while files is not None and files.hasNext():
-            paths.append(f"{directory}/{str(files.next().getPath()).split(f'/{directory}/', 1)[1]}")
-        return paths
+            file = files.next()
+            sizes[f"{directory}/{str(file.getPath()).split(f'/{directory}/', 1)[1]}"] = int(file.getLen())
+        return sizes
 
     def entries(self, spark: SparkSession, folder: str) -> list[str]:
         """The names of the files and directories in a folder; none if it does not exist."""
@@ -298,7 +288,7 @@ def measure_batch(spark: SparkSession, lake: Lake, batch: Batch) -> Measured:
 
 def measure_files(spark: SparkSession, lake: Lake, files: Sequence[LakeFile]) -> dict[str, Digest]:
     """Digests of the current content of these files by path, without missing files."""
-    paths = [file.path for file in files if lake.has(spark, file.path)]
+    paths = list(lake.sizes(spark, [file.path for file in files]))
     measured = _measured(_stored(spark, lake, paths, lenient=True), "events").files if paths else ()
     return {file.path: file.digest for file in measured}
 
