@@ -1,37 +1,15 @@
-"""Binary COPY, and its encoder for large batches of new messages."""
+"""Binary COPY of large batches of new messages."""
 
 import json
-import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
+from typing import Any
 
 from tarry.core.messages.model import CONFLICT_CODES, REPLACE, Draft
 from tarry.storage.postgres.arrays import EPOCH, US
 from tarry.storage.postgres.statement import Copy
-
-_START = b"PGCOPY\n\xff\r\n\x00" + struct.pack(">ii", 0, 0)
-_END = struct.pack(">h", -1)
-_BLOCK = 256 * 1024
-NULL = struct.pack(">i", -1)
-length = struct.Struct(">i").pack
-
-
-def field(value: bytes) -> bytes:
-    return length(len(value)) + value
-
-
-def blocks(rows: Iterable[bytes]) -> Iterator[bytes]:
-    """A binary COPY of these rows, in blocks."""
-    block, held = [_START], 0
-    for row in rows:
-        block.append(row)
-        held += len(row)
-        if held >= _BLOCK:
-            yield b"".join(block)
-            block, held = [], 0
-    yield b"".join([*block, _END])
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,51 +35,37 @@ def is_copyable(draft: Draft) -> bool:
 
 
 def copy_messages(drafts: Sequence[Draft], reserved: Reserved) -> Copy:
-    """Encode each row with few calls: shared fields, fixed-size fields and key length, key, payload length, payload."""
-    fixed = struct.Struct(">iqiqiqihihi").pack
-    now = (reserved.now - EPOCH) // US
-    common = struct.pack(">hiqii", 10, 8, now, 4, reserved.queue)
-    due_us = reserved.due_us
-
-    def rows() -> Iterable[bytes]:
+    def rows() -> Iterator[tuple[Any, ...]]:
+        queue, now = reserved.queue, (reserved.now - EPOCH) // US
         for draft, version in zip(drafts, reserved.versions, strict=True):
-            key, payload, due = draft.key.encode(), draft.payload, due_us(draft, now)
+            due = reserved.due_us(draft, now)
             rule = 0 if draft.conflict is REPLACE else CONFLICT_CODES[draft.conflict.rule]
-            head = fixed(8, version, 8, due, 8, due, 2, draft.priority, 2, rule, len(key))
-            yield b"".join((common, head, key, length(len(payload)), payload, _optional(draft.content_type)))
+            yield now, queue, version, due, due, draft.priority, rule, draft.key, draft.payload, draft.content_type
 
     return Copy(
         "copy tarry.message (created_at, queue, version, due_at, planned_at, priority, conflict, key, payload, content_type) "
         "from stdin (format binary)",
-        blocks(rows()),
+        ("int8", "int4", "int8", "int8", "int8", "int2", "int2", "text", "bytea", "text"),
+        rows(),
     )
 
 
-def copy_events(drafts: Sequence[Draft], reserved: Reserved, offered: bytes = b"offered") -> Copy:
-    fixed = struct.Struct(">iqiqiiihi").pack
-    now = (reserved.now - EPOCH) // US
-    common = struct.pack(">hiqiiii", 12, 8, now, 4, reserved.queue, 4, 0) + field(offered)
-    due_us = reserved.due_us
-    eight, with_payload = length(8), reserved.journal == "payloads"
-
-    def rows() -> Iterable[bytes]:
+def copy_events(drafts: Sequence[Draft], reserved: Reserved) -> Copy:
+    def rows() -> Iterator[tuple[Any, ...]]:
+        queue, now, with_payload = reserved.queue, (reserved.now - EPOCH) // US, reserved.journal == "payloads"
         for draft, version in zip(drafts, reserved.versions, strict=True):
-            key, payload = draft.key.encode(), draft.payload
-            head = fixed(8, version, 8, due_us(draft, now), 4, len(payload), 2, draft.priority, len(key))
-            body = field(payload) + _detail(draft.content_type) if with_payload else 2 * NULL
-            yield b"".join((common, head, key, eight, sha256(payload).digest()[:8], body))
+            due, size, digest = reserved.due_us(draft, now), len(draft.payload), sha256(draft.payload).digest()[:8]
+            kept, detail = (draft.payload, _detail(draft.content_type)) if with_payload else (None, None)
+            yield now, queue, 0, "offered", version, due, size, draft.priority, draft.key, digest, kept, detail
 
     return Copy(
         "copy tarry.event (at, queue, attempt, kind, version, due_at, size, priority, key, payload_hash, payload, detail) "
         "from stdin (format binary)",
-        blocks(rows()),
+        ("int8", "int4", "int4", "text", "int8", "int8", "int4", "int2", "text", "bytea", "bytea", "bytea"),
+        rows(),
     )
 
 
-def _optional(value: str | None) -> bytes:
-    return NULL if value is None else field(value.encode())
-
-
-def _detail(content_type: str | None) -> bytes:
+def _detail(content_type: str | None) -> bytes | None:
     """`tarry.detail` of a message without type and headers, in version 1 of jsonb's binary format."""
-    return NULL if content_type is None else field(b"\x01" + json.dumps({"content_type": content_type}).encode())
+    return None if content_type is None else b"\x01" + json.dumps({"content_type": content_type}).encode()

@@ -88,8 +88,10 @@ async def _with_cursor(
     async with _ours(AsyncCursor(conn, row_factory=_named_rows), external=external) as cursor:
         if isinstance(step, Copy):
             async with cursor.copy(text) as copy:
-                for block in step.blocks:
-                    await copy.write(block)
+                copy.set_types(step.types)
+                for row in step.rows:
+                    if block := copy.formatter.write_row(row):  # empty until the buffer is full
+                        await copy.writer.write(block)
             return []
         await cursor.execute(text, step.params, prepare=False)
         return await cursor.fetchall() if _has_rows(cursor.pgresult) else []

@@ -20,10 +20,13 @@ Op = Generator["Statement[Any] | Copy", Any, R]
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A step of an op that streams blocks to the server instead of binding parameters."""
+    """A step of an op that streams rows in binary format to the server instead of binding parameters."""
 
     sql: LiteralString
-    blocks: Iterable[bytes]
+    types: Sequence[str]
+    """Of the values. Instants are sent as `int8`, in microseconds since 2000, and jsonb as `bytea`: their own dumpers cost
+    more than the rest of a row."""
+    rows: Iterable[Sequence[Any]]
 
     def run(self) -> Op[None]:
         yield self

@@ -76,8 +76,10 @@ def _with_cursor(
     with _ours(Cursor(conn, row_factory=_named_rows), external=external) as cursor:
         if isinstance(step, Copy):
             with cursor.copy(text) as copy:
-                for block in step.blocks:
-                    copy.write(block)
+                copy.set_types(step.types)
+                for row in step.rows:
+                    if block := copy.formatter.write_row(row):  # empty until the buffer is full
+                        copy.writer.write(block)
             return []
         cursor.execute(text, step.params, prepare=False)
         return cursor.fetchall() if _has_rows(cursor.pgresult) else []
