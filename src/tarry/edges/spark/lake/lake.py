@@ -124,10 +124,10 @@ class Lake:
 
     def sizes(self, spark: SparkSession, paths: Iterable[str]) -> dict[str, int]:
         """The sizes of the existing files."""
-        wanted, stored = list(paths), dict[str, int]()
-        for directory in {path.rpartition("/")[0] for path in wanted}:
+        names, stored = list(paths), dict[str, int]()
+        for directory in {path.rpartition("/")[0] for path in names}:
             stored |= self.files(spark, directory)
-        return {path: stored[path] for path in wanted if path in stored}
+        return {path: stored[path] for path in names if path in stored}
 
     def remove(self, spark: SparkSession, relative: str) -> None:
         """Delete a file or a directory, if it exists, and then empty directories above it."""
