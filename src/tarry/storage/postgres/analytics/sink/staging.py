@@ -1,6 +1,7 @@
 """Binary COPY into the staging table: rows are packed in the task; the server only stores them."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from tarry.core.analytics.bulk_offer import StagedRow
@@ -10,20 +11,15 @@ _EPOCH_US = 946_684_800_000_000
 """PostgreSQL timestamps count from 2000, Unix time from 1970."""
 
 
+@dataclass(slots=True)
 class StagedTotals:
-    """Statistics of the rows: number, bytes, queues and the range of keys. Grows while they are sent."""
+    """Statistics of the rows that were sent."""
 
-    def __init__(self) -> None:
-        self.rows = 0
-        self.size = 0
-        self.queues: set[str] = set()
-        self.first: tuple[str, str] | None = None
-        self.last: tuple[str, str] | None = None
-
-    def learn(self, queue: str, low: str, high: str) -> None:
-        self.queues.add(queue)
-        self.first = min(self.first or (queue, low), (queue, low))
-        self.last = max(self.last or (queue, high), (queue, high))
+    rows: int = 0
+    size: int = 0
+    queues: set[str] = field(default_factory=set[str])
+    first: tuple[str, str] | None = None
+    last: tuple[str, str] | None = None
 
 
 def copy_rows(attempt: int, part: int, rows: Iterable[StagedRow], totals: StagedTotals) -> Copy:
@@ -36,16 +32,14 @@ def copy_rows(attempt: int, part: int, rows: Iterable[StagedRow], totals: Staged
 
 
 def _counted(attempt: int, part: int, rows: Iterable[StagedRow], totals: StagedTotals) -> Iterator[tuple[Any, ...]]:
-    position, size = totals.rows, 0
-    lows: dict[str, str] = {}
-    highs: dict[str, str] = {}
+    position, size, first, last = totals.rows, totals.size, totals.first, totals.last
     for queue, key, payload, content_type, due_us, after_s, priority, type_name, headers, max_attempts in rows:
-        if queue not in lows:
-            lows[queue] = highs[queue] = key
-        elif key < lows[queue]:
-            lows[queue] = key
-        elif key > highs[queue]:
-            highs[queue] = key
+        row_key = queue, key
+        if first is None or row_key < first:
+            first = row_key
+        if last is None or row_key > last:
+            last = row_key
+        totals.queues.add(queue)
         size += len(key.encode()) + len(payload)
         due, after = (None, after_s or 0.0) if due_us is None else (due_us - _EPOCH_US, None)
         stored = None if headers is None else b"\x01" + headers  # version 1 of jsonb's binary format
@@ -54,6 +48,4 @@ def _counted(attempt: int, part: int, rows: Iterable[StagedRow], totals: StagedT
             queue, key, payload, content_type, type_name, stored,
         )  # fmt: skip
         position += 1
-    totals.rows, totals.size = position, totals.size + size
-    for queue, low in lows.items():
-        totals.learn(queue, low, highs[queue])
+    totals.rows, totals.size, totals.first, totals.last = position, size, first, last
