@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import psycopg
 import pytest
 from msgspec.structs import replace
+from psycopg.adapt import Dumper
+from psycopg.pq import Format
 
 from tarry.core.journal.events import JournalLevel
 from tarry.core.messages.model import KEEP, Draft
@@ -162,6 +164,25 @@ def test_a_batch_by_copy_in_the_callers_transaction_is_the_callers(database: str
         store.run(store.messages.offer_many(QUEUE, drafts(fresh=True)), conn=conn)
         conn.commit()
     assert len(stored(database, QUEUE)[0]) == N
+
+
+def test_a_dumper_of_the_caller_does_not_encode_copied_rows(database: str, store: PostgresStore) -> None:
+    class Theirs:
+        pass
+
+    class TheirDumper(Dumper):
+        format = Format.BINARY
+        oid = psycopg.postgres.types["text"].oid
+
+        def dump(self, obj: object) -> bytes:
+            return b"theirs"
+
+    store.run(store.queues.create(QUEUE, QueueSettings(), exist_ok=False))
+    with psycopg.connect(database) as conn:
+        conn.adapters.register_dumper(Theirs, TheirDumper)
+        store.run(store.messages.offer_many(QUEUE, drafts(fresh=True)), conn=conn)
+        assert conn.execute("select %b::text", (Theirs(),)).fetchone() == ("theirs",)
+    assert [row["key"] for row, _ in stored(database, QUEUE)[0]] == [draft.key for draft in drafts(fresh=True)]
 
 
 def test_a_row_is_made_with_few_calls() -> None:

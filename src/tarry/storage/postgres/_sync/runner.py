@@ -12,6 +12,8 @@ from psycopg import Connection, Cursor
 from psycopg.errors import LockNotAvailable
 from psycopg.pq import Format, TransactionStatus
 from psycopg.pq.abc import PGresult
+from psycopg.types.numeric import FloatBinaryDumper, Int2BinaryDumper, Int4BinaryDumper, Int8BinaryDumper
+from psycopg.types.string import BytesBinaryDumper, StrBinaryDumper
 
 from tarry.core.errors import CommitLost
 from tarry.storage.postgres.arrays import read_in_utc
@@ -69,6 +71,12 @@ def is_interrupted(error: BaseException, before: Any) -> bool:
     return False
 
 
+_COPIED = (
+    *((str, StrBinaryDumper), (bytes, BytesBinaryDumper), (float, FloatBinaryDumper)),
+    *((int, Int2BinaryDumper), (int, Int4BinaryDumper), (int, Int8BinaryDumper)),
+)
+
+
 def _with_cursor(
     conn: Connection[Any], step: Statement[Any] | Copy, schema: str | None, *, external: bool, notify: bool
 ) -> list[Row]:
@@ -76,6 +84,8 @@ def _with_cursor(
     with _ours(Cursor(conn, row_factory=_named_rows), external=external) as cursor:
         if isinstance(step, Copy):
             with cursor.copy(text) as copy:
+                for kind, dumper in _COPIED:  # not those of the caller's connection for the same types
+                    cursor.adapters.register_dumper(kind, dumper)
                 copy.set_types(step.types)
                 for row in step.rows:
                     if block := copy.formatter.write_row(row):  # empty until the buffer is full
