@@ -89,7 +89,7 @@ async def move(request: BrokerRequest, body: wire.Move) -> Response:
     if change is None:
         detail = f"messages cannot be moved from {body.fromQueue} to {body.toQueue}"
         hint = "only a worker's poll puts a message in processing: GET /api/queue/message"
-        raise Problem(422, "invalid", detail, hint=hint)
+        raise Problem(422, "invalid", detail, hint=hint if body.toQueue == "processing" else None)
     ids = _parse_ids(request, body.messages, Action.ADMIN)
     moved = sum([await _unless_unknown(change(request, id, body.fromQueue, body.errorReason)) for id in ids])
     return respond({"message": f"{moved} messages moved successfully", "movedCount": moved})
