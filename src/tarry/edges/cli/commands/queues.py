@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -260,17 +260,11 @@ def _lines(stream: IO[bytes], show: Show) -> Iterator[bytes | BadLine]:
         yield line
 
 
-@contextmanager
-def _opened(file: str) -> Generator[IO[bytes]]:
-    if file == "-":
-        yield sys.stdin.buffer
-        return
+def _opened(file: str) -> AbstractContextManager[IO[bytes]]:
     try:
-        stream = Path(file).open("rb")  # noqa: SIM115 - only errors of opening are usage errors
+        return nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb")
     except OSError as error:
         raise Usage(f"the file cannot be read: {error}") from None
-    with stream:
-        yield stream
 
 
 def _report(cli: CommandSession, name: str, imported: Imported, *, dry_run: bool) -> ExitCode:
