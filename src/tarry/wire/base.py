@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, timedelta
 from enum import Enum
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self, TypeVar, cast, get_args, get_origin, get_type_hints
+from inspect import isfunction
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, cast, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 import msgspec
@@ -42,7 +43,9 @@ def data_of(value: Any) -> Any:
         return data_of(cast("Any", value)._asdict())
     if isinstance(value, Mapping):
         return {str(data_of(key)): data_of(item) for key, item in cast("Mapping[Any, Any]", value).items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
+    if isinstance(value, (set, frozenset)):
+        return sorted(data_of(item) for item in cast("Iterable[Any]", value))
+    if isinstance(value, (list, tuple)):
         return [data_of(item) for item in cast("Iterable[Any]", value)]
     if isinstance(value, Enum):
         return value.value
@@ -73,7 +76,15 @@ def _field_names(kind: type[Any]) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(kind))
 
 
-class Response(Struct, kw_only=True, omit_defaults=True):
+class Wire(Struct, kw_only=True, omit_defaults=True):
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        from tarry.wire.openapi import schema_of
+
+        return schema_of(cls, handler)
+
+
+class Response(Wire):
     """An entity in a response. Fields that have their default value are omitted."""
 
     @classmethod
@@ -86,14 +97,8 @@ class Response(Struct, kw_only=True, omit_defaults=True):
         """The core value: fields of the same name, converted by the types of `kind`; `fields` replace them."""
         return msgspec.convert({**same_fields(self, type(self)), **fields}, kind, strict=False, from_attributes=True)
 
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> Any:
-        from tarry.wire.openapi import response_schema
 
-        return response_schema(cls, handler)
-
-
-class Request(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class Request(Wire, forbid_unknown_fields=True):
     """The body of a request. FastAPI validates it with a pydantic model derived from the struct; `parse` works without
     pydantic. Checks across fields belong in `__post_init__`."""
 
@@ -116,26 +121,14 @@ class Request(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=Tr
                     raise InvalidInput(f"{name}: {error.message}", hint=error.hint) from None
         return msgspec.convert(data, cls)
 
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> Any:
-        from tarry.wire.openapi import request_schema
-
-        return request_schema(cls, handler)
-
 
 FAIL_FAST: dict[str, Any] = {"fail_fast": True}
 """`Meta(extra=…)` for long lists: validation stops at the first invalid item."""
 
 
-class Read(NamedTuple):
-    """Field metadata: the function that reads the JSON value."""
-
-    read: Callable[[Any], Any]
-
-
 @cache
 def _readers(struct: type[Request]) -> dict[str, Callable[[Any], Any]]:
-    """The functions for fields whose JSON form msgspec does not support, or where it accepts what pydantic rejects."""
+    """The functions in the metadata of fields: their JSON form is not msgspec's, or it accepts what pydantic rejects."""
     hints = get_type_hints(struct, include_extras=True)
     return {name: read for name, hint in hints.items() if (read := _reader(hint)) is not None}
 
@@ -144,7 +137,7 @@ def _reader(hint: Any) -> Callable[[Any], Any] | None:
     if isinstance(hint, type) and issubclass(hint, Request):
         return hint.parse
     metadata: tuple[Any, ...] = getattr(cast("Any", hint), "__metadata__", ())
-    own = (item.read for item in metadata if isinstance(item, Read))
+    own = filter(isfunction, metadata)
     inner = (_reader(part) for part in get_args(hint))
     read = next((read for read in (*own, *inner) if read is not None), None)
     if read is None or get_origin(hint) is not list:
@@ -198,7 +191,7 @@ At = Annotated[str, Meta(extra_json_schema={"type": "string", "format": "date-ti
 
 Duration = Annotated[
     timedelta,
-    Read(read_duration),
+    read_duration,
     Meta(
         extra_json_schema={
             "anyOf": [
@@ -211,22 +204,22 @@ Duration = Annotated[
 ]
 Instant = Annotated[
     datetime,
-    Read(read_instant),
+    read_instant,
     Meta(extra_json_schema={"type": "string", "format": "date-time", "examples": ["2030-01-31T18:00:00.000000Z"]}),
 ]
 Token = Annotated[
     UUID,
-    Read(_read_uuid),
+    _read_uuid,
     Meta(extra_json_schema={"type": "string", "format": "uuid", "description": "From a delivery."}),
 ]
-RequestId = Annotated[UUID, Read(_read_uuid), Meta(extra_json_schema={"type": "string", "format": "uuid"})]
-Headers = Annotated[dict[str, str], Read(_read_headers)]
+RequestId = Annotated[UUID, _read_uuid, Meta(extra_json_schema={"type": "string", "format": "uuid"})]
+Headers = Annotated[dict[str, str], _read_headers]
 Key = Annotated[str, Meta(min_length=1, max_length=limits.KEY_LENGTH, examples=["order-17"])]
 TypeName = Annotated[str, Meta(min_length=1, max_length=limits.TYPE_LENGTH, examples=["invoice"])]
 NAME_PATTERN = r"^(\.{0,2}[A-Za-z0-9_-]|\.{3})[A-Za-z0-9._-]*$"
 """The same as `limits.check_queue_name`: neither `.` nor `..`. Without look-ahead, which pydantic does not support."""
-QueueName = Annotated[str, Meta(pattern=NAME_PATTERN, max_length=100, examples=["orders"]), Read(read_line)]
-ContentType = Annotated[str, Meta(pattern=r"^[A-Za-z0-9.+-]{1,60}/[A-Za-z0-9.+-]{1,60}$"), Read(read_line)]
+QueueName = Annotated[str, Meta(pattern=NAME_PATTERN, max_length=100, examples=["orders"]), read_line]
+ContentType = Annotated[str, Meta(pattern=r"^[A-Za-z0-9.+-]{1,60}/[A-Za-z0-9.+-]{1,60}$"), read_line]
 Priority = Annotated[int, Meta(ge=0, le=9)]
 MaxAttempts = Annotated[int, Meta(ge=1, le=limits.MAX_ATTEMPTS)]
 Version = Annotated[int, Meta(ge=1, le=2**63 - 1)]

@@ -1,16 +1,15 @@
 """API keys, browser sessions and the audit log."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
 from tarry.core import limits
-from tarry.core.security import api_keys
 from tarry.core.security.api_keys import ApiKey
 from tarry.core.security.audit import Audited
-from tarry.wire.base import At, Duration, Read, Request, Response, read_line
+from tarry.wire.base import At, Duration, Request, Response, read_line
 
-Pattern = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{0,100}\*?$", min_length=1), Read(read_line)]
+Pattern = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{0,100}\*?$", min_length=1), read_line]
 
 
 class KeyRequest(Request):
@@ -20,34 +19,8 @@ class KeyRequest(Request):
     expires_for: Duration | None = None
 
 
-class Key(Response):
-    id: str
-    name: str
-    actions: list[str]
-    queues: list[str]
-    active: bool
-    created_at: At
-    expires_at: At | None
-    revoked_at: At | None
-
-    @classmethod
-    def of(cls, value: ApiKey, /, **fields: Any) -> Self:
-        return super().of(value, actions=sorted(value.actions), **fields)
-
-    def core(self) -> ApiKey:
-        return self.as_core(ApiKey, secret_hash=b"")  # never leaves the database
-
-
-class IssuedKey(Key):
-    key: Annotated[str, Meta(description="Shown this once.")]
-
-    @classmethod
-    def of_issued(cls, issued: api_keys.IssuedKey) -> Self:
-        return cls.of(issued.key, key=issued.text)
-
-
 class Keys(Response):
-    keys: list[Key]
+    keys: list[Annotated[ApiKey, Meta(title="Key")]]
 
 
 class Audit(Response):

@@ -4,6 +4,7 @@ Imported only by the broker: the command line and line imports use the structs w
 
 import dataclasses
 from functools import cache
+from inspect import isfunction
 from types import UnionType
 from typing import Annotated, Any, Self, Union, cast, get_args, get_origin, get_type_hints
 
@@ -25,7 +26,7 @@ from pydantic import (
 from pydantic_core import core_schema
 
 from tarry.core.errors import InvalidInput
-from tarry.wire.base import FAIL_FAST, Read, Request, Response, shown_fields
+from tarry.wire.base import FAIL_FAST, Request, Wire, shown_fields
 
 MOST_ERRORS = 1_000
 """Maximum number of listed errors per request."""
@@ -53,11 +54,10 @@ class _Strict(BaseModel):
             raise
 
 
-def response_schema(struct: type[Response], handler: GetCoreSchemaHandler) -> Any:
-    return handler(_model(struct, _Closed))
+def schema_of(struct: type[Wire], handler: GetCoreSchemaHandler) -> Any:
+    if not issubclass(struct, Request):
+        return handler(_model(struct, _Closed))
 
-
-def request_schema(struct: type[Request], handler: GetCoreSchemaHandler) -> Any:
     def build(valid: BaseModel) -> Request:
         return struct(**{name: getattr(valid, name) for name in valid.model_fields_set})
 
@@ -65,17 +65,19 @@ def request_schema(struct: type[Request], handler: GetCoreSchemaHandler) -> Any:
 
 
 @cache
-def value_model(value: type[Any], name: str) -> type[BaseModel]:
-    """The response model of a core dataclass whose fields, with its `also_shown` properties, are those of its JSON form."""
+def value_model(value: type[Any], name: str, **more: Any) -> type[BaseModel]:
+    """The response model of a core dataclass whose fields, with its `also_shown` properties, are those of its JSON form.
+    `more`: types of further fields."""
     hints = get_type_hints(value, include_extras=True)
     for name_shown in getattr(value, "also_shown", ()):
         hints[name_shown] = get_type_hints(getattr(value, name_shown).fget, include_extras=True)["return"]
     fields: dict[str, Any] = {name: (_annotation(hints[name]), ...) for name in shown_fields(value)}
+    fields |= {name: (kind, ...) for name, kind in more.items()}
     return create_model(name, __base__=_Closed, **fields)
 
 
 @cache
-def _model(struct: type[Request] | type[Response], base: type[BaseModel]) -> type[BaseModel]:
+def _model(struct: type[Wire], base: type[BaseModel]) -> type[BaseModel]:
     hints = get_type_hints(struct, include_extras=True)
     fields: dict[str, Any] = {}
     for field in msgspec.structs.fields(struct):
@@ -107,8 +109,8 @@ def _annotation(hint: Any) -> Any:
 
 
 def _metadata(given: Any) -> list[Any]:
-    if isinstance(given, Read):
-        return [BeforeValidator(given.read)]
+    if isfunction(given):
+        return [BeforeValidator(given)]
     if not isinstance(given, Meta):
         return [given]
     if given.extra_json_schema is not None:

@@ -22,7 +22,6 @@ from tarry.wire.base import (
     Instant,
     Priority,
     QueueName,
-    Read,
     Request,
     Response,
     TypeName,
@@ -40,7 +39,7 @@ MOST_BYTES = 32 * 1024 * 1024
 
 TimeOfDay = Annotated[str, Meta(max_length=8, examples=["02:00"])]
 ScheduleName = Annotated[str, Meta(min_length=1, max_length=model.NAME_LENGTH)]
-Hash = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}$"), Read(read_line)]
+Hash = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}$"), read_line]
 ReasonName = Literal["on_time", "late", "misfire", "coalesced", "overlap", "paused", "by_hand", "replaced"]
 Revision = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 

@@ -23,7 +23,7 @@ from tarry.edges.http.routing import AccessRoute
 from tarry.edges.http.settings import BrokerSettings
 from tarry.storage.memory import AsyncMemoryStore, MemoryStore
 from tarry.wire.base import Request
-from tarry.wire.openapi import request_schema
+from tarry.wire.openapi import schema_of
 from tests.edges.http.conftest import Caller
 from tests.kit.blocking import Loop
 
@@ -218,7 +218,7 @@ def test_a_hot_route_is_spared_what_costs_more_than_the_message(http_loop: Loop,
         "/starlette/requests.py:stream",
         "/starlette/datastructures.py:keys",
         "/prometheus_client/metrics.py:labels",
-        request_schema.__code__.co_filename,
+        schema_of.__code__.co_filename,
         *(("/asyncio/tasks.py:shield",) if path.endswith("messages") else ()),  # a poll shields what it has leased
     )
     assert not [name for name in called if any(part in name for part in spared)]

@@ -10,7 +10,6 @@ from tarry.edges.cli.help import argument, option
 from tarry.edges.cli.options import Limit, one_of, parsed
 from tarry.edges.cli.output.printer import EntityView, TableColumn
 from tarry.edges.formats import delay, instant
-from tarry.wire import keys as wire
 from tarry.wire.base import data_of
 
 _ALL = "all"
@@ -22,7 +21,7 @@ def _state(key: ApiKey) -> str:
 
 _KEYS: EntityView[ApiKey] = EntityView(
     "tarry.key.list/1",
-    wire.Key.of,
+    data_of,
     (
         TableColumn("id"),
         TableColumn("name"),
@@ -79,7 +78,7 @@ def create(
         cli.printer.lines([issued.text])
         return
     fields = [(column.title, column.value(issued.key)) for column in _KEYS.columns]
-    cli.printer.record("tarry.key/1", wire.IssuedKey.of_issued(issued), [*fields, ("key", issued.text)])
+    cli.printer.record("tarry.key/1", {**data_of(issued.key), "key": issued.text}, [*fields, ("key", issued.text)])
     cli.note("store it now: it cannot be shown again")
     if is_first:
         cli.note("it is the first key: running brokers refuse requests without a key within two seconds")
