@@ -18,6 +18,7 @@ from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.edges.http import openapi, problems
 from tarry.edges.http.audit_refusals import Refusals
 from tarry.edges.http.auth import Authenticator, Caller
+from tarry.edges.http.lean_routes import HotRoutes
 from tarry.edges.http.metrics import Meter
 from tarry.edges.http.middleware import RequestMiddleware
 from tarry.edges.http.relay import activity, browse, edit
@@ -34,7 +35,6 @@ from tarry.edges.http.routes import (
     schedules,
     transfer,
 )
-from tarry.edges.http.routing import HotRoutes
 from tarry.edges.http.settings import BrokerSettings
 from tarry.edges.http.sse import V1
 from tarry.edges.http.uvicorn_shutdown import ServerMonitor

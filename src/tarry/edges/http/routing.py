@@ -2,41 +2,37 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
-from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import msgspec
 import pydantic_core
-from fastapi import APIRouter, Body, Request
-from fastapi.exceptions import RequestValidationError
+from fastapi import Body, Request
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, TypeAdapter
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.routing import Match
-from starlette.types import ASGIApp, Receive, Send
+from starlette.types import Receive, Send
 from starlette.types import Scope as ScopeOfRequest
 
 from tarry.api.queues import AsyncQueues
 from tarry.api.schedules import AsyncSchedules
 from tarry.core.cron.model import ScheduleState
-from tarry.core.errors import InvalidInput, TarryError, UnknownRedrive, UnknownSchedule
+from tarry.core.errors import TarryError, UnknownRedrive, UnknownSchedule
 from tarry.core.limits import check_existing_queue_name
 from tarry.core.operation import Operation
 from tarry.core.ports import AsyncStore
 from tarry.core.security.api_keys import Action
 from tarry.core.security.audit import AuditEntry
 from tarry.edges.http import audit_refusals
+from tarry.edges.http.audited_bodies import audited_body, without_nul
 from tarry.edges.http.auth import Caller, key_text
+from tarry.edges.http.lean_routes import Handler, lean_handler, takes_little
 from tarry.edges.http.openapi import problem_responses
 from tarry.edges.http.problems import HANDLED, Problem, message_gone, problem_of
-from tarry.wire.base import Request as WireRequest
 from tarry.wire.base import Response as WireResponse
 from tarry.wire.ids import MessageId, parse_schedule_id
 
@@ -44,17 +40,8 @@ if TYPE_CHECKING:
     from tarry.edges.http.app import Broker
 
 T = TypeVar("T")
-Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 Sent = Annotated[T, Body()]
 """The body of a request: a struct of `tarry.wire`."""
-AUDITED_BYTES = 4_096
-_AUDITED_ITEMS = 100
-_AUDITED_TEXT = 100
-"""List items and text characters that the audit keeps of a body that is too long."""
-_AUDITED_IDS = ("messageIds", "messages", "versions")
-"""Fields with ids of deleted or moved messages. The audit keeps all of their items, at most 1,000."""
-_AUDITED_ID = 200
-"""The longest id that the audit keeps whole; of a longer id it keeps the beginning and a hash."""
 _JSON_TYPES = ("application/json", "application/x-www-form-urlencoded", "")
 _log = logging.getLogger("tarry.http")
 _AUDITED = "tarry.audited"
@@ -89,6 +76,8 @@ def access(action: Action, scope: Scope = Scope.QUEUE) -> dict[str, Any]:
 
 BY_COOKIE = {"x-tarry-cookie": True}
 """Also for `openapi_extra`: accept a browser session instead of a key. Only for routes that change nothing."""
+AUDITED = {"x-tarry-audited": True}
+"""Also for `openapi_extra`: audit each request, even if its method and right do not require it."""
 
 
 def needs(
@@ -202,10 +191,11 @@ class AccessRoute(APIRoute):
                 return await respond(BrokerRequest(request.scope, request.receive))
 
             return respond_to_all
-        self.is_lean = is_lean = _takes_little(self)
-        inner = _lean_handler(self) if is_lean else super().get_route_handler()
+        self.is_lean = is_lean = takes_little(self)
+        inner = lean_handler(self) if is_lean else super().get_route_handler()
         action, scope = Action(extra["x-tarry-access"]), Scope(extra["x-tarry-scope"])
         takes_body, by_cookie = self.body_field is not None, "x-tarry-cookie" in extra
+        always_audited = "x-tarry-audited" in extra
         leases_by_get = action is Action.CONSUME and "GET" in (self.methods or ())
 
         async def handle(request: Request) -> Response:
@@ -222,9 +212,9 @@ class AccessRoute(APIRoute):
                     request = BrokerRequest(_with_json(request.scope) if takes_body else request.scope, request.receive)
                 if takes_body:
                     await request.body()
-                if not _is_audited(action, request):
+                if not (always_audited or _is_audited(action, request)):
                     return await inner(request)
-                return await audited(cast("BrokerRequest", request), queue, lambda: inner(request))
+                return await _audited(cast("BrokerRequest", request), queue, lambda: inner(request))
             except Problem as problem:
                 if problem.status in audit_refusals.STATUSES and _AUDITED not in request.scope:
                     named = f"{request.method} {self.path_format}"
@@ -232,71 +222,6 @@ class AccessRoute(APIRoute):
                 raise
 
         return handle
-
-
-class HotRoutes:
-    """Middleware that calls these routes directly: FastAPI's middleware and route search cost more than the routes."""
-
-    def __init__(self, app: ASGIApp, routes: Sequence[AccessRoute]) -> None:
-        self._app, self._routes = app, routes
-
-    async def __call__(self, scope: ScopeOfRequest, receive: Receive, send: Send) -> None:
-        app = self._app
-        if scope["type"] == "http" and scope["method"] == "POST":
-            for route in self._routes:
-                match, matched = route.matches(scope)
-                if match is Match.FULL:
-                    scope.update(matched)
-                    app = route.app
-                    break
-        await app(scope, receive, send)
-
-
-def hot_routes(router: APIRouter, *endpoints: Callable[..., Any]) -> list[AccessRoute]:
-    by_endpoint = {route.endpoint: route for route in router.routes if isinstance(route, AccessRoute)}
-    return [by_endpoint[endpoint] for endpoint in endpoints]
-
-
-def _takes_little(route: APIRoute) -> bool:
-    takes = route.dependant
-    others = (takes.query_params, takes.header_params, takes.cookie_params, takes.dependencies, takes.body_params[1:])
-    special = (takes.response_param_name, takes.background_tasks_param_name, takes.http_connection_param_name)
-    return (
-        takes.request_param_name == "request"
-        and not any(others)
-        and not any(special)
-        and all(param.field_info.annotation is str and not param.field_info.metadata for param in takes.path_params)
-    )
-
-
-def _lean_handler(route: APIRoute) -> Handler:
-    names = [param.name for param in route.dependant.path_params]
-    endpoint, body = route.endpoint, route.body_field
-    if body is None:
-        return lambda request: endpoint(request, **{name: request.path_params[name] for name in names})
-    kinds = (body.field_info.annotation, *get_args(body.field_info.annotation))
-    struct = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, WireRequest)), None)
-    parse = None if struct is None else struct.parse
-    missing = {"type": "missing", "loc": ("body",), "msg": "Field required"}
-
-    async def handle(request: Request) -> Response:
-        value = None
-        if await request.body():
-            data = await request.json()
-            try:
-                value = None if parse is None else parse(data)
-            except (InvalidInput, msgspec.ValidationError):
-                data = await request.json()  # some of its fields have been replaced
-            if value is None:
-                value, errors = body.validate(data, {}, loc=("body",))
-                if errors:
-                    raise RequestValidationError(errors)
-        elif body.field_info.is_required():
-            raise RequestValidationError([missing])
-        path = {name: request.path_params[name] for name in names}
-        return await endpoint(request, **path, **{body.name: value})
-
-    return handle
 
 
 def _is_audited(action: Action, request: Request) -> bool:
@@ -373,10 +298,8 @@ def _with_json(scope: Any) -> Any:
     return {**scope, "headers": [*headers, (b"content-type", b"application/json")]}
 
 
-async def audited(request: BrokerRequest, queue: str | None, do: Callable[[], Awaitable[Response]]) -> Response:
-    """Write the audit row before the action, and add the response status afterwards. Once per request."""
-    if _AUDITED in request.scope:
-        return await do()
+async def _audited(request: BrokerRequest, queue: str | None, do: Callable[[], Awaitable[Response]]) -> Response:
+    """Write the audit row before the action, and add the response status afterwards."""
     request.scope[_AUDITED] = {}
     store, route = request.store, request.scope["route"]
     action, body = f"{request.method} {route.path_format}", await request.body()
@@ -385,7 +308,7 @@ async def audited(request: BrokerRequest, queue: str | None, do: Callable[[], Aw
         field = getattr(route, "body_field", None)
         detail |= audited_body(body, None if field is None else field.field_info.annotation)
     request_id = request.scope.get("tarry.request_id")
-    entry = AuditEntry(request.caller.id, action, _storable(queue), _storable(detail), request_id)
+    entry = AuditEntry(request.caller.id, action, without_nul(queue), without_nul(detail), request_id)
     return await recorded(store, entry, do, request.scope[_AUDITED])
 
 
@@ -409,73 +332,3 @@ async def recorded(
             # The row exists, without its status. The caller must get the response nevertheless: a new key is shown
             # once.
             _log.warning("the audit has no status for %s: %s", entry.action, error)
-
-
-def audited_body(body: bytes, model: Any = None) -> dict[str, Any]:
-    """The body for the audit: unchanged if it is short, otherwise shortened, with its size and hash.
-
-    White space, long texts and members that `model` (the route's body type) ignores must not push later fields out of the
-    audit.
-    """
-    if len(body) <= AUDITED_BYTES:
-        return {"body": body.decode(errors="replace")}
-    ids: dict[str, Any] = {}
-    try:
-        parsed = pydantic_core.from_json(body)
-        known = _known_fields(parsed, model)
-        if known is not None:
-            ids = _audited_ids(known)
-            # Lists last: a long list must not push out short fields.
-            parsed = dict(sorted(known.items(), key=lambda field: isinstance(field[1], list | dict)))
-        shown = pydantic_core.to_json(_shortened(parsed))
-    except ValueError:
-        shown = body.strip()
-    return {
-        "body": shown[:AUDITED_BYTES].decode(errors="replace"),
-        "body_bytes": len(body),
-        "body_sha256": hashlib.sha256(body).hexdigest(),
-        **ids,
-    }
-
-
-def _known_fields(parsed: Any, model: Any) -> dict[str, Any] | None:
-    """The body fields that the model has. None if the body is invalid: the request is refused."""
-    if model is None:
-        return None
-    try:
-        valid = TypeAdapter[Any](model).validate_python(parsed)
-    except (ValueError, TarryError):
-        return None
-    if isinstance(valid, BaseModel):
-        return valid.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    return parsed if isinstance(valid, msgspec.Struct) else None  # a struct has no other fields than these
-
-
-def _audited_ids(known: dict[str, Any]) -> dict[str, Any]:
-    """Remove the ids from the fields. Long ids are shortened and none is left out: one id cannot hide another."""
-    items = [item for name in _AUDITED_IDS if isinstance(known.get(name), list) for item in known.pop(name)]
-    ids = [cast("dict[str, Any]", item).get("id") if isinstance(item, dict) else item for item in items]
-    return {"ids": [_audited_id(id) for id in ids]} if ids else {}
-
-
-def _audited_id(id: Any) -> Any:
-    if not isinstance(id, str) or len(id) <= _AUDITED_ID:
-        return _storable(id)
-    return f"{_storable(id[:_AUDITED_TEXT])}… (sha256 {hashlib.sha256(id.encode()).hexdigest()})"
-
-
-def _shortened(value: Any) -> Any:
-    if isinstance(value, dict):
-        fields = cast("dict[str, Any]", value).items()
-        return {_shortened(name): _shortened(inner) for name, inner in islice(fields, _AUDITED_ITEMS)}
-    if isinstance(value, list):
-        return [_shortened(inner) for inner in cast("list[Any]", value)[:_AUDITED_ITEMS]]
-    if isinstance(value, str) and len(value) > _AUDITED_TEXT:
-        return f"{value[:_AUDITED_TEXT]}… ({len(value):,} characters)"
-    return value
-
-
-def _storable(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {_storable(name): _storable(inner) for name, inner in cast("dict[str, Any]", value).items()}
-    return value.replace("\x00", "") if isinstance(value, str) else value

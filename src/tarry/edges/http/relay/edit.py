@@ -23,7 +23,7 @@ from tarry.edges.http.problems import Problem
 from tarry.edges.http.relay import wire
 from tarry.edges.http.relay.browse import STATES, allowed_queues, check_queue_type, counts, pages
 from tarry.edges.http.relay.messages import enqueue_all, with_default_queue
-from tarry.edges.http.routing import AccessRoute, BrokerRequest, Scope, access, audited, respond
+from tarry.edges.http.routing import AUDITED, AccessRoute, BrokerRequest, Scope, access, respond
 from tarry.wire.ids import MessageId
 from tarry.wire.payload import Content
 
@@ -67,19 +67,13 @@ async def delete(request: BrokerRequest, id: str, query: Annotated[wire.DeleteQu
     return respond({"success": bool(await _remove_all(request, [request.message], query.queueType))})
 
 
-@router.post("/queue/messages/delete", openapi_extra=_PRODUCE)
+@router.post("/queue/messages/delete", openapi_extra=_PRODUCE | AUDITED)
 async def delete_batch(
     request: BrokerRequest, body: wire.DeleteBatch, query: Annotated[wire.DeleteQuery, Query()]
 ) -> Response:
     ids = _parse_ids(request, body.messageIds, Action.ADMIN if query.queueType == "dead" else Action.PRODUCE)
-
-    async def remove() -> Response:
-        deleted = await _remove_all(request, ids, query.queueType)
-        return respond(
-            {"success": True, "deletedCount": deleted, "message": f"{deleted} messages deleted successfully"}
-        )
-
-    return await audited(request, None, remove)
+    deleted = await _remove_all(request, ids, query.queueType)
+    return respond({"success": True, "deletedCount": deleted, "message": f"{deleted} messages deleted successfully"})
 
 
 @router.post("/queue/move", openapi_extra=_ADMIN_BODY)

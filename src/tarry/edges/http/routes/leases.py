@@ -15,9 +15,10 @@ from tarry.core.messages.model import Failure, LeaseId
 from tarry.core.messages.outcomes import Settled
 from tarry.core.security.api_keys import Action
 from tarry.edges.formats import exact
+from tarry.edges.http.lean_routes import hot_routes
 from tarry.edges.http.long_poll import long_poll
 from tarry.edges.http.problems import Problem, busy, lease_lost, message_gone
-from tarry.edges.http.routing import AccessRoute, BrokerRequest, Scope, Sent, hot_routes, needs, respond
+from tarry.edges.http.routing import AccessRoute, BrokerRequest, Scope, Sent, needs, respond
 from tarry.wire import messages as wire
 from tarry.wire.ids import MessageId
 from tarry.wire.payload import Content

@@ -15,9 +15,10 @@ from tarry.core.security.api_keys import Action
 from tarry.core.security.idempotency import StoredResponse
 from tarry.edges.http import pages
 from tarry.edges.http.idempotency import IDEMPOTENT, offer_idempotent, response_to_store, run_idempotent
+from tarry.edges.http.lean_routes import hot_routes
 from tarry.edges.http.problems import Problem, message_gone
 from tarry.edges.http.queries import After, Before, Limit
-from tarry.edges.http.routing import AccessRoute, BrokerRequest, Scope, Sent, hot_routes, needs, respond
+from tarry.edges.http.routing import AccessRoute, BrokerRequest, Scope, Sent, needs, respond
 from tarry.wire import events
 from tarry.wire import messages as wire
 from tarry.wire.base import data_of
