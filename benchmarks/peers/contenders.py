@@ -6,8 +6,10 @@ import json
 import os
 import select
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -162,6 +164,9 @@ class Agent:
     def receive(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         if not select.select([self._process.stdout], [], [], CALL_WITHIN_S)[0]:
+            if self.contender.command[1] == "-m":  # an adapter in Python prints its tasks
+                self._process.send_signal(signal.SIGUSR1)
+                time.sleep(1)
             self._process.kill()
             raise Unsupported(f"no result within {CALL_WITHIN_S:g} s")
         line = self._process.stdout.readline()

@@ -10,6 +10,7 @@ import asyncio
 import importlib
 import inspect
 import json
+import signal
 import sys
 import time
 import traceback
@@ -80,6 +81,15 @@ class Countdown:
         return {"n": self._n, "wall_s": self._last - self._first}
 
 
+async def until(done: asyncio.Event, running: asyncio.Task[Any]) -> None:
+    """Wait until all jobs are done. Raises the error of a worker that has ended before, which would never do them."""
+    waiting = asyncio.create_task(done.wait())
+    await asyncio.wait((waiting, running), return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if not done.is_set():
+        await running
+
+
 class Lateness:
     """From the moment a job could be delivered to the start of its handler, on one clock of one process."""
 
@@ -109,6 +119,7 @@ class Lateness:
 
 
 async def serve(adapter: Any) -> None:
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, _print_tasks)
     while line := await asyncio.to_thread(sys.stdin.readline):
         request = json.loads(line)
         try:
@@ -123,6 +134,13 @@ async def serve(adapter: Any) -> None:
             traceback.print_exc()
             reply = {"unsupported": f"failed: {type(error).__name__}: {error}"[:300]}
         print(json.dumps(reply or {}), flush=True)
+
+
+def _print_tasks() -> None:
+    """To the log, before a call that takes too long is ended."""
+    for task in asyncio.all_tasks():
+        task.print_stack(file=sys.stderr)
+    sys.stderr.flush()
 
 
 def main() -> None:

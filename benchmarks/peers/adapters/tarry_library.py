@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import tarry
-from benchmarks.peers.adapters.agent import Countdown, Lateness, Watch, body
+from benchmarks.peers.adapters.agent import Countdown, Lateness, Watch, body, until
 from tarry.core.journal.events import JournalLevel
 from tarry.core.settings import QueueSettings
 from tarry.edges.cli.processes.worker import collect_rarely
@@ -86,7 +86,7 @@ class Adapter:
         async with tarry.connect_async(self._dsn) as app:
             stop = asyncio.Event()
             running = asyncio.create_task(worker.run(app, WorkerSettings(concurrency=concurrency), stop=stop))
-            await countdown.done.wait()
+            await until(countdown.done, running)
             stop.set()
             await running
         return countdown.result()
@@ -105,7 +105,7 @@ class Adapter:
             await asyncio.sleep(1)  # the worker is idle and listens
             queue = app.queue(QUEUE)
             await lateness.send(lambda i: queue.offer(None, body(i)), n, every_s)
-            await lateness.done.wait()
+            await until(lateness.done, running)
             stop.set()
             await running
         return lateness.result()

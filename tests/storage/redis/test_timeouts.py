@@ -74,3 +74,24 @@ def test_an_awaiting_call_to_such_a_server_ends_as_well(server: RedisServer, url
             assert await queue.offer("after", 3) is Outcome.CREATED
 
     asyncio.run(offers())
+
+
+def test_a_cancelled_call_is_cancelled_whenever_it_is_cancelled(server: RedisServer) -> None:
+    """Before Python 3.12, `asyncio.wait_for` returns the result of a call that ends when its task is cancelled. A worker that
+    was stopped then would poll on, and hold what it leases."""
+
+    async def swallowed() -> list[int]:
+        async with await tarry.connect_async(server.url) as app:
+            queue = app.queue(new_name())
+            await queue.offer("a", 1)
+            returned: list[int] = []
+            for turns in range(12):  # of the event loop, before the cancellation; a call needs about five
+                call = asyncio.create_task(queue.contains("a"))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                if call.cancel():
+                    await asyncio.wait([call])
+                    returned += [] if call.cancelled() else [turns]
+            return returned
+
+    assert asyncio.run(swallowed()) == []

@@ -1,6 +1,5 @@
 """Runs the statements of an op on a connection. Decisions are made by the op. The blocking half is generated."""
 
-import asyncio
 import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -15,6 +14,7 @@ from psycopg.types.numeric import FloatBinaryDumper, Int2BinaryDumper, Int4Binar
 from psycopg.types.string import BytesBinaryDumper, StrBinaryDumper
 
 from tarry.core.errors import CommitLost
+from tarry.storage.cancellations import cancellations
 from tarry.storage.postgres.arrays import read_in_utc
 from tarry.storage.postgres.prepared import session_of
 from tarry.storage.postgres.schema_name import in_schema, schema_on
@@ -75,12 +75,6 @@ def is_interrupted(error: BaseException, before: Any) -> bool:
             return True
         context = context.__context__
     return False
-
-
-def cancellations() -> int:
-    """How often the current task was cancelled. Also counts cancellations that were replaced by another error."""
-    task = asyncio.current_task()
-    return 0 if task is None else task.cancelling()
 
 
 _COPIED = (

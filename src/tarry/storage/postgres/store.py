@@ -18,6 +18,7 @@ from tarry.core.operation import Operation, foreign
 from tarry.core.ports import Connections
 from tarry.core.security.idempotency import AsyncIdempotentCall, IdempotencyKey, StoredResponse
 from tarry.core.settings import QueueSettings, StoreSettings
+from tarry.storage.cancellations import cancellations
 from tarry.storage.postgres.arrays import register_array_dumpers
 from tarry.storage.postgres.connections import (
     ForkGuard,
@@ -37,7 +38,7 @@ from tarry.storage.postgres.operation import PostgresOperation
 from tarry.storage.postgres.prepared import session_of
 from tarry.storage.postgres.retries import Tries, share
 from tarry.storage.postgres.roles import PostgresRoles
-from tarry.storage.postgres.runner import cancellations, drive, is_interrupted, transaction
+from tarry.storage.postgres.runner import drive, is_interrupted, transaction
 from tarry.storage.postgres.schema_name import schema_of
 from tarry.storage.postgres.spare_pool import AsyncSparePool, SparePool
 

@@ -170,6 +170,18 @@ class BlockingConnections(_Idle["SimpleQueue[None]"]):
                 self._idle.pop().disconnect()
 
 
+async def _send(connection: Any, data: bytes) -> None:
+    """redis-py starts a task for each command, to limit its time."""
+    try:
+        async with asyncio.timeout(connection.socket_timeout):
+            if not connection.is_connected:
+                await connection.connect()
+            connection._writer.write(data)
+            await connection._writer.drain()
+    except TimeoutError:
+        raise LostConnection(f"the server accepted no request within {connection.socket_timeout:g} s") from None
+
+
 class AwaitingConnections(_Idle[asyncio.Semaphore]):
     def __init__(self, client: Any, settings: StoreSettings) -> None:
         super().__init__(client, settings, asyncio.Semaphore)
@@ -179,7 +191,8 @@ class AwaitingConnections(_Idle[asyncio.Semaphore]):
         free = self._own()
         if free.locked():
             try:
-                await asyncio.wait_for(free.acquire(), self._wait_s)
+                async with asyncio.timeout(self._wait_s):
+                    await free.acquire()
             except TimeoutError:
                 raise LostConnection(f"no connection was free for {self._wait_s:g} s") from None
         else:
@@ -187,7 +200,7 @@ class AwaitingConnections(_Idle[asyncio.Semaphore]):
         try:
             connection = self._take()
             try:
-                await connection.send_packed_command(data)
+                await _send(connection, data)
                 return await connection.read_response()
             except ResponseError:
                 raise

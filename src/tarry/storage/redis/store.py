@@ -14,6 +14,7 @@ from tarry.core.operation import Operation, foreign
 from tarry.core.ports import NO_CONNECTIONS, Connections
 from tarry.core.security.idempotency import AsyncIdempotentCall, IdempotencyKey, StoredResponse
 from tarry.core.settings import StoreSettings
+from tarry.storage.cancellations import cancellations
 from tarry.storage.redis.clients import Nodes, awaiting_client, blocking_client, is_cluster
 from tarry.storage.redis.connections import AwaitingConnections, BlockingConnections
 from tarry.storage.redis.errors import NotReplicated, is_transient, translated
@@ -63,6 +64,8 @@ class AsyncRedisStore(RedisRoles):
         """Retry after transient errors with the same request number, so a script that was executed is not executed again."""
         request = self._requests.begin(call)
         started_s, failures = time.monotonic(), 0
+        if True:  # ASYNC
+            before = cancellations()
         while True:
             try:
                 reply = await self._execute(call, request)
@@ -77,6 +80,9 @@ class AsyncRedisStore(RedisRoles):
                 request = self._requests.again(request, call)
             else:
                 self._requests.end(request)
+                if True:  # ASYNC
+                    if cancellations() > before:  # before Python 3.12, `wait_for` in the driver swallows it
+                        raise asyncio.CancelledError
                 return reply
             await asyncio.sleep(pause_s)
 

@@ -22,8 +22,9 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.conninfo import conninfo_to_dict
 
+from tarry.storage.cancellations import cancellations
 from tarry.storage.postgres.connections import cut, keywords
-from tarry.storage.postgres.runner import cancellations, drive
+from tarry.storage.postgres.runner import drive
 from tarry.storage.postgres.schema_name import in_schema, keep_schema, schema_of, schema_on
 from tarry.storage.postgres.wakeup.statements import delete_stale_waiters, leave
 
