@@ -8,6 +8,7 @@ from functools import cache, partial
 from importlib.resources import files
 from typing import Any, Generic, LiteralString, TypeVar, cast
 
+import msgspec
 from psycopg.pq.abc import PGresult
 
 R = TypeVar("R")
@@ -73,10 +74,13 @@ def first(decode: Callable[[Row], R]) -> Callable[[list[Row]], R | None]:
     return lambda rows: decode(rows[0]) if rows else None
 
 
-def made(kind: Callable[..., R]) -> Callable[[Row], R]:
-    """The decoder of a row whose columns are the arguments of `kind`. Named tuples with the same fields skip the names."""
+def made(kind: type[R]) -> Callable[[Row], R]:
+    """The decoder of a row with the fields of `kind`. Texts and arrays become its enums, tuples and sets; named tuples with
+    the same fields skip the names."""
     fields: Any = getattr(kind, "_fields", None)
     make: Any = getattr(kind, "_make", None)
+    if fields is None:
+        return lambda row: msgspec.convert(row._asdict(), kind)
     return lambda row: make(row) if row._fields == fields else kind(**row._asdict())
 
 

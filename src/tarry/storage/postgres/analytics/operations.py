@@ -12,7 +12,7 @@ import msgspec
 
 from tarry.core.analytics.anomalies import Anomaly, Band, Mute, Severity
 from tarry.core.analytics.manifest import ArchivedDay, ArchivedFile, LakeFile, PastRun
-from tarry.core.analytics.metrics import ConsumerHour, Forecast, MetricMinute, Quantiles
+from tarry.core.analytics.metrics import ConsumerHour, Forecast, MetricMinute
 from tarry.core.analytics.port import AnalyticsPage, AnalyticsQuery
 from tarry.core.errors import InvalidInput, UnknownQueue
 from tarry.core.journal.snapshots import Digest
@@ -66,7 +66,7 @@ def anomalies(
         "acknowledged": acknowledged,
         "id": id,
     }
-    return _page(query, "anomalies", "analytics/anomalies/anomalies", _anomaly, ("window_to", "id"), params)
+    return _page(query, "anomalies", "analytics/anomalies/anomalies", made(Anomaly), ("window_to", "id"), params)
 
 
 def anomaly(id: int) -> Op[Anomaly | None]:
@@ -141,8 +141,7 @@ def lake_files(
     params = {"since": since, "until": until, "queue": queue, "limit": limited(limit)}
 
     def decode(row: Row) -> ArchivedFile:
-        values: dict[str, Any] = {**_without(row._asdict(), "lake"), "checksum": int(row.checksum)}
-        return ArchivedFile(row.lake, LakeFile(**values))
+        return ArchivedFile(row.lake, msgspec.convert(row._asdict() | {"checksum": int(row.checksum)}, LakeFile))
 
     return bind("analytics/archive/lake_files", each(decode), **params).run()
 
@@ -197,7 +196,7 @@ def with_quantiles(row: Row, *measures: str) -> dict[str, Any]:
     values = row._asdict()
     for measure in measures:
         p50, p95, p99 = (values.pop(f"{measure}_{point}_s") for point in ("p50", "p95", "p99"))
-        values[measure] = None if p50 is None else Quantiles(p50, p95, p99)
+        values[measure] = None if p50 is None else {"p50": p50, "p95": p95, "p99": p99}
     return values
 
 
@@ -245,20 +244,12 @@ def _parsed(text: str) -> _Position:
 
 
 def _minute(row: Row) -> MetricMinute:
-    return MetricMinute(**_without(with_quantiles(row, "lag", "wait", "processing"), "queue_id"))
+    return msgspec.convert(with_quantiles(row, "lag", "wait", "processing"), MetricMinute)
 
 
 def _hour(row: Row) -> ConsumerHour:
-    return ConsumerHour(**_without(with_quantiles(row, "processing"), "queue_id"))
-
-
-def _without(row: dict[str, Any], name: str) -> dict[str, Any]:
-    return {column: value for column, value in row.items() if column != name}
-
-
-def _anomaly(row: Row) -> Anomaly:
-    return Anomaly(**row._asdict() | {"severity": Severity(row.severity)})
+    return msgspec.convert(with_quantiles(row, "processing"), ConsumerHour)
 
 
 def _with_lock(row: Row) -> tuple[PastRun, bool]:
-    return PastRun(**_without(row._asdict(), "is_locked")), row.is_locked
+    return made(PastRun)(row), row.is_locked

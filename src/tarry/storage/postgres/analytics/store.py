@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, Final, LiteralString, TypeVar, cast
 
+import msgspec
+
 from tarry.core.analytics.anomalies import Anomaly, ContinuableAnomaly, Published, Severity
 from tarry.core.analytics.manifest import QueueNames
 from tarry.core.analytics.metrics import CurrentQueue, ForecastSpan, MetricSpan, Outlook, Planned, Table
@@ -18,7 +20,6 @@ from tarry.core.journal.events import EventKind
 from tarry.storage.postgres.analytics import operations
 from tarry.storage.postgres.analytics.database import Role
 from tarry.storage.postgres.statement import Row, each, made, value, value_or_none
-from tarry.wire.base import same_fields
 
 R = TypeVar("R")
 Rows = Sequence[tuple[Any, ...]]
@@ -43,7 +44,7 @@ class PipelineAnalytics(Role):
         """Aggregates of all minutes: in spans of length `step`, or as a whole (None)."""
 
         def decode(row: Row) -> MetricSpan:
-            return MetricSpan(**operations.with_quantiles(row, "lag", "processing"))
+            return msgspec.convert(operations.with_quantiles(row, "lag", "processing"), MetricSpan)
 
         return self._rows(queue, "analytics/metric_spans", decode, {"since": since, "until": until, "step": step})
 
@@ -215,6 +216,6 @@ class PostgresRounds(Role):
         """By whether the round is completed."""
 
         def decode(rows: list[Row]) -> dict[bool, Round]:
-            return {row.is_done: Round(**same_fields(row, Round)) for row in rows}
+            return {row.is_done: made(Round)(row) for row in rows}
 
         return self._database.fetch("analytics/rounds/rounds", decode, lake=lake)

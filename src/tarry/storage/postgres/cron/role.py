@@ -15,13 +15,11 @@ from typing import Any, cast
 from tarry.core.cron.model import (
     DueCount,
     Policy,
-    Reason,
     ScheduleChange,
     ScheduleSpec,
     ScheduleState,
     TickChange,
     TickRecord,
-    Verdict,
 )
 from tarry.core.cron.schedule_types import stored_schedule
 from tarry.core.errors import InvalidState
@@ -71,10 +69,10 @@ class PostgresCron(PostgresRole):
         self, name: str, *, since: datetime | None = None, until: datetime | None = None, limit: int = 100
     ) -> PostgresOperation[list[TickRecord]]:
         rows = {"name": name, "since": since, "until": until, "limit": storable(limit)}
-        return self._sql("cron/ticks", each(record), **rows)
+        return self._sql("cron/ticks", each(made(TickRecord)), **rows)
 
     def waiting_ticks(self, name: str) -> PostgresOperation[list[TickRecord]]:
-        return self._sql("cron/undelivered", each(record), name=name)
+        return self._sql("cron/undelivered", each(made(TickRecord)), name=name)
 
     def forget_ticks(self, before: datetime) -> PostgresOperation[int]:
         return self._sql("cron/forget", value, before=before, limit=FORGET_AT_ONCE)
@@ -272,7 +270,3 @@ def _state(row: Row) -> ScheduleState:
 def _policy(columns: tuple[tuple[str, Any], ...]) -> Policy:
     """Cached, because most schedules share a policy and its validation takes half of the time to read a schedule."""
     return Policy(**dict(columns))
-
-
-def record(row: Row) -> TickRecord:
-    return TickRecord(**row._asdict() | {"verdict": Verdict(row.verdict), "reason": Reason(row.reason)})

@@ -1,19 +1,12 @@
 """Journal statements: the timeline of a key, partitions, and journals that were restored from a dump."""
 
-from tarry.core.journal.events import KINDS, Event, EventKind
+from tarry.core.journal.events import KINDS, Event
 from tarry.storage.postgres.arrays import TextArray
 from tarry.storage.postgres.messages.statements import known, storable
-from tarry.storage.postgres.statement import Op, Row, Statement, bind, value
+from tarry.storage.postgres.statement import Op, Statement, bind, made, value
 
-
-def event(row: Row) -> Event:
-    """Decode the columns of journal/sql/_event.sql."""
-    return Event(
-        id=row.id, kind=EventKind(row.kind), at=row.at, queue=row.queue, key=row.key, version=row.version,
-        attempt=row.attempt, priority=row.priority, due_at=row.due_at, leased_at=row.leased_at,
-        lease_until=row.lease_until, consumer=row.consumer, size=row.size, payload_hash=row.payload_hash,
-        payload=getattr(row, "payload", None), error=row.error, detail=row.detail,
-    )  # fmt: skip
+event = made(Event)
+"""The decoder of the columns of journal/sql/_event.sql."""
 
 
 def prefer_bitmap_scans() -> Statement[None]:

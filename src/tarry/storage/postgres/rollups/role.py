@@ -25,7 +25,6 @@ from tarry.core.rollups.model import (
     TimeBucket,
 )
 from tarry.storage.postgres.arrays import TextArray
-from tarry.storage.postgres.cron.role import record
 from tarry.storage.postgres.journal.bounds import unseen
 from tarry.storage.postgres.journal.statements import prefer_bitmap_scans
 from tarry.storage.postgres.messages.statements import possible, storable
@@ -72,7 +71,7 @@ class PostgresRollups(PostgresRole):
         self, queue: str, width: timedelta, since: datetime, until: datetime, *, limit: int = 5_000
     ) -> PostgresOperation[list[DeathSlice]]:
         params = _params(RollupWindow(width, since, until, queue)) | {"limit": storable(limit)}
-        return self._sql("rollups/deaths", each(_death_slice), **params)
+        return self._sql("rollups/deaths", each(made(DeathSlice)), **params)
 
     def redrive_outcome(self, job: int, *, limit: int = 10_000) -> PostgresOperation[RedriveOutcome]:
         decode = partial(_outcome, limit=limit)
@@ -82,7 +81,9 @@ class PostgresRollups(PostgresRole):
         self, schedules: Sequence[str], until: datetime, *, limit: int
     ) -> PostgresOperation[list[TickRecord]]:
         names = TextArray(schedules)
-        return self._sql("rollups/recent_ticks", each(record), schedules=names, until=until, limit=storable(limit))
+        return self._sql(
+            "rollups/recent_ticks", each(made(TickRecord)), schedules=names, until=until, limit=storable(limit)
+        )
 
     def forget(self, *, limit: int = 10_000) -> PostgresOperation[int]:
         widths = [int(width.total_seconds()) for width in WIDTHS]
@@ -129,10 +130,6 @@ def _standing(row: Row, limit: int) -> Standing:
         lag_for=row.lag,
     )
     return Standing(counts=counts, **same_fields(row, Standing, "counts"))
-
-
-def _death_slice(row: Row) -> DeathSlice:
-    return DeathSlice(**row._asdict() | {"consumers": tuple(row.consumers)})
 
 
 def _outcome(rows: list[Row], limit: int) -> RedriveOutcome:

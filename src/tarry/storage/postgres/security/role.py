@@ -13,7 +13,7 @@ from tarry.core.errors import InvalidState, LockTimeout
 from tarry.core.maintenance.leadership import Leadership
 from tarry.core.messages.model import Draft
 from tarry.core.messages.outcomes import Outcome
-from tarry.core.security.api_keys import Action, ApiKey
+from tarry.core.security.api_keys import ApiKey
 from tarry.core.security.audit import AUDITS_SEARCHED, Audited, AuditEntry
 from tarry.core.security.idempotency import IdempotencyKey, StoredResponse
 from tarry.core.settings import StoreSettings
@@ -45,7 +45,7 @@ class PostgresSecurity(PostgresRole):
         def decode(rows: list[Row]) -> ApiKey:
             if not rows:
                 raise InvalidState("a key with this id exists already", hint="try again: ids are random")
-            return _key(rows[0])
+            return made(ApiKey)(rows[0])
 
         return self._sql(
             "security/key_add",
@@ -60,10 +60,10 @@ class PostgresSecurity(PostgresRole):
         )
 
     def keys(self, ids: Sequence[str] | None = None) -> PostgresOperation[list[ApiKey]]:
-        return self._sql("security/keys", each(_key), ids=None if ids is None else list(ids))
+        return self._sql("security/keys", each(made(ApiKey)), ids=None if ids is None else list(ids))
 
     def revoke_key(self, id: str) -> PostgresOperation[ApiKey | None]:
-        return self._sql("security/key_revoke", first(_key), id=id)
+        return self._sql("security/key_revoke", first(made(ApiKey)), id=id)
 
     def audit(self, entry: AuditEntry) -> PostgresOperation[int]:
         return self._sql("security/audit_begin", value, **asdict(entry) | {"detail": _json(entry.detail)})
@@ -131,10 +131,6 @@ class PostgresSecurity(PostgresRole):
 
 def _json(detail: Mapping[str, Any] | None) -> str | None:
     return None if detail is None else json.dumps(detail)
-
-
-def _key(row: Row) -> ApiKey:
-    return ApiKey(**row._asdict() | {"actions": frozenset(map(Action, row.actions)), "queues": tuple(row.queues)})
 
 
 def find_responses(requests: Sequence[IdempotencyKey]) -> Statement[Recalled]:

@@ -14,7 +14,7 @@ from tarry.core.workers.model import (
 )
 from tarry.storage.postgres.arrays import TextArray
 from tarry.storage.postgres.operation import PostgresOperation, PostgresRole
-from tarry.storage.postgres.statement import Row, each, made, no_result, value
+from tarry.storage.postgres.statement import each, made, no_result, value
 
 
 class PostgresWorkers(PostgresRole):
@@ -26,14 +26,10 @@ class PostgresWorkers(PostgresRole):
         return self._sql("workers/leave", no_result, id=id)
 
     def list(self) -> PostgresOperation[builtins.list[RunningWorker]]:
-        return self._sql("workers/list", each(_worker), kept_for=KEPT_FOR)
+        return self._sql("workers/list", each(made(RunningWorker)), kept_for=KEPT_FOR)
 
     def releases(self, since: datetime) -> PostgresOperation[builtins.list[WorkerRelease]]:
         return self._sql("workers/releases", each(made(WorkerRelease)), since=since)
 
     def drain(self, consumer: str) -> PostgresOperation[int]:
         return self._sql("workers/drain", value, consumer=consumer, kept_for=KEPT_FOR)
-
-
-def _worker(row: Row) -> RunningWorker:
-    return RunningWorker(**row._asdict() | {"queues": tuple(row.queues)})

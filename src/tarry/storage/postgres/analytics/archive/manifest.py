@@ -3,10 +3,10 @@
 import json
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict
 from datetime import date, datetime, timedelta
 from typing import Any
 
+import msgspec
 import psycopg
 from psycopg import Connection
 from psycopg.types.json import Jsonb
@@ -156,7 +156,7 @@ def file_params(files: Sequence[LakeFile]) -> dict[str, Any]:
     """The files of a batch with their totals, as parameters of a statement."""
     total = sum((file.digest for file in files), Digest())
     return {
-        "files": Jsonb([{**asdict(file), "day": file.day.isoformat()} for file in files]),
+        "files": Jsonb(msgspec.to_builtins(files)),
         "rows": total.rows,
         "checksum": total.checksum,
         "days": list(by_day(files)),
@@ -194,14 +194,9 @@ def batch(row: Row) -> Batch:
     return Batch(
         number=row.number, lake=row.lake, kind=row.kind, position=row.position,
         start=SnapshotBound.from_json(row.from_edge), end=SnapshotBound.from_json(row.to_edge),
-        system_id=row.system_id, state=BatchState(row.state), files=tuple(map(_file, row.files)),
+        system_id=row.system_id, state=BatchState(row.state), files=msgspec.convert(row.files, tuple[LakeFile, ...]),
         digest=Digest(row.rows, int(row.checksum)), min_at=row.min_at, max_at=row.max_at, run=row.run,
     )  # fmt: skip
-
-
-def _file(stored: Row) -> LakeFile:
-    values: dict[str, Any] = {**stored, "day": date.fromisoformat(stored["day"])}
-    return LakeFile(**values)
 
 
 @contextmanager

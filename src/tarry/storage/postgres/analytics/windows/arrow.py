@@ -69,13 +69,8 @@ def plain(table: Any) -> Any:
     """Replace extension types (`arrow.json`) by their storage types, the only ones that Spark supports."""
     import pyarrow as pa
 
-    columns = [
-        pa.chunked_array([chunk.storage for chunk in column.chunks], type=column.type.storage_type)
-        if isinstance(column.type, pa.BaseExtensionType)
-        else column
-        for column in table.columns
-    ]
-    return pa.table(columns, names=table.column_names)
+    fields = (field.with_type(getattr(field.type, "storage_type", field.type)) for field in table.schema)
+    return table.cast(pa.schema(fields))
 
 
 class ConnectionCache:
