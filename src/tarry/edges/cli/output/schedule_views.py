@@ -15,7 +15,7 @@ from tarry.wire.base import data_of
 from tarry.wire.payload import Content
 
 if TYPE_CHECKING:
-    from tarry.core.cron.model import ScheduleSpec, ScheduleState, TickRecord
+    from tarry.core.cron.model import ScheduleState, TickRecord
     from tarry.core.cron.planner import Fire
 
 _TONES = {"critical": "red", "paused": "yellow", "good": "green"}
@@ -27,10 +27,6 @@ class Scheduled(NamedTuple):
     state: ScheduleState
     now: datetime
     ahead: Sequence[Fire] = ()
-
-    @property
-    def spec(self) -> ScheduleSpec:
-        return self.state.spec
 
     @property
     def next_at(self) -> datetime | None:
@@ -69,7 +65,7 @@ def _bound(at: datetime | None) -> str:
 
 
 def _payload(schedule: Scheduled) -> str:
-    spec = schedule.spec
+    spec = schedule.state.spec
     if spec.payload is None:
         return "computed by the program that installed it"
     return payload_line(Content(spec.payload, spec.content_type))
@@ -87,24 +83,24 @@ SCHEDULES: EntityView[Scheduled] = EntityView(
     "tarry.schedule.list/1",
     lambda schedule: wire.Schedule.of(schedule.state, schedule.now),
     (
-        TableColumn("schedule", "spec.name", style="bold"),
-        TableColumn("when", lambda schedule: times(schedule.spec.schedule)),
-        TableColumn("zone", "spec.schedule.zone"),
-        TableColumn("queue", "spec.queue"),
+        TableColumn("schedule", "state.spec.name", style="bold"),
+        TableColumn("when", lambda schedule: times(schedule.state.spec.schedule)),
+        TableColumn("zone", "state.spec.schedule.zone"),
+        TableColumn("queue", "state.spec.queue"),
         TableColumn("next", _next),
         TableColumn("state", _standing),
-        TableColumn("priority", "spec.priority", only="record"),
-        TableColumn("type", "spec.type", only="record"),
-        TableColumn("misfire", "spec.policy.misfire"),
-        TableColumn("catch up", "spec.policy.catch_up_for", only="record"),
-        TableColumn("grace", "spec.policy.grace_for", only="record"),
-        TableColumn("overlap", "spec.policy.overlap"),
-        TableColumn("jitter", "spec.policy.jitter_for", only="record"),
-        TableColumn("in advance", "spec.policy.in_advance_for", only="record"),
-        TableColumn("from", lambda schedule: _bound(schedule.spec.policy.start_at), only="record"),
-        TableColumn("to", lambda schedule: _bound(schedule.spec.policy.end_at), only="record"),
-        TableColumn("hash", "spec.hash", only="record"),
-        TableColumn("source", "spec.source"),
+        TableColumn("priority", "state.spec.priority", only="record"),
+        TableColumn("type", "state.spec.type", only="record"),
+        TableColumn("misfire", "state.spec.policy.misfire"),
+        TableColumn("catch up", "state.spec.policy.catch_up_for", only="record"),
+        TableColumn("grace", "state.spec.policy.grace_for", only="record"),
+        TableColumn("overlap", "state.spec.policy.overlap"),
+        TableColumn("jitter", "state.spec.policy.jitter_for", only="record"),
+        TableColumn("in advance", "state.spec.policy.in_advance_for", only="record"),
+        TableColumn("from", lambda schedule: _bound(schedule.state.spec.policy.start_at), only="record"),
+        TableColumn("to", lambda schedule: _bound(schedule.state.spec.policy.end_at), only="record"),
+        TableColumn("hash", "state.spec.hash", only="record"),
+        TableColumn("source", "state.spec.source"),
         TableColumn("installed at", lambda schedule: instant(schedule.state.installed_at), only="record"),
         TableColumn("paused because", lambda schedule: schedule.state.paused_reason or None, only="record"),
         TableColumn("payload", _payload, only="record"),

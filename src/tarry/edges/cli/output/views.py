@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tarry.core.dead_letters.redrive import DeadFilter, DeadGroup, RedriveJob, RedrivePhase, RedriveState
 from tarry.core.messages.model import Counts, DeadLetter, StoredMessage
@@ -20,11 +20,6 @@ from tarry.wire.queues import CountedQueue, Queue
 
 PAYLOAD_WIDTH = 60
 _ERROR_WIDTH = 80
-
-
-def _instant(name: str) -> Callable[[Any], str | None]:
-    """An instant of the item, without the time until or since then."""
-    return lambda item: None if getattr(item, name) is None else instant(getattr(item, name))
 
 
 def due(at: datetime, now: datetime) -> str:
@@ -88,7 +83,7 @@ QUEUES: EntityView[CountedInfo] = EntityView(
         TableColumn("leased", _count("leased"), right=True),
         TableColumn("dead", _count("dead"), right=True),
         TableColumn("state", lambda queue: Cell(*("paused", "yellow") if queue.info.paused else ("running", "green"))),
-        TableColumn("paused at", lambda queue: _instant("paused_at")(queue.info), only="record"),
+        TableColumn("paused at", lambda queue: queue.info.paused_at and instant(queue.info.paused_at), only="record"),
         TableColumn("paused because", lambda queue: queue.info.paused_reason or None, only="record"),
         TableColumn("lease", "info.settings.lease_for", right=True, spare=True),
         TableColumn("attempts", _attempts, right=True, spare=True),
