@@ -11,7 +11,7 @@ from tarry.core.analytics.anomalies import Anomaly, Mute, Severity
 from tarry.core.analytics.port import AnalyticsQuery
 from tarry.core.security.api_keys import Action
 from tarry.edges.http.problems import Problem
-from tarry.edges.http.queries import Limit, Moment, QueueName, instant
+from tarry.edges.http.queries import Limit, Moment, QueueName
 from tarry.edges.http.routing import AccessRoute, BrokerRequest, Scope, Sent, needs, respond
 from tarry.wire import analytics as wire
 from tarry.wire.base import data_of
@@ -34,7 +34,7 @@ async def which(
     limit: Limit = 100,
     after: Annotated[str | None, Query(max_length=1_000, description="`next` of the page before.")] = None,
 ) -> AnalyticsQuery:
-    return analytics_query(request, queue, since=instant(since), until=instant(until), after=after, limit=limit)
+    return analytics_query(request, queue, since=since, until=until, after=after, limit=limit)
 
 
 def analytics_query(request: BrokerRequest, queue: str | None, **options: Any) -> AnalyticsQuery:

@@ -13,7 +13,7 @@ from tarry.core.messages.model import MessagePosition
 from tarry.core.security.api_keys import Action
 from tarry.edges.http.idempotency import IDEMPOTENT, run_idempotent
 from tarry.edges.http.pages import bounded, dead_letters, paced
-from tarry.edges.http.queries import After, CountTo, Limit, Moment, instant
+from tarry.edges.http.queries import After, CountTo, Limit, Moment
 from tarry.edges.http.routing import AccessRoute, BrokerRequest, Scope, Sent, needs, respond
 from tarry.wire import dead_letters as wire
 from tarry.wire.base import MOST, data_of
@@ -44,8 +44,8 @@ def which(
             "fingerprint": storable(fingerprint, "fingerprint"),
             "type": storable(type, "type"),
             "key_prefix": storable(key_prefix, "key_prefix"),
-            "died_from": instant(died_from),
-            "died_to": instant(died_to),
+            "died_from": died_from,
+            "died_to": died_to,
             "versions": version,
         }
     )

@@ -20,10 +20,10 @@ from tarry.core.security.api_keys import Action
 from tarry.edges.formats import exact
 from tarry.edges.http.auth import Caller
 from tarry.edges.http.idempotency import IDEMPOTENT, run_idempotent
-from tarry.edges.http.queries import Limit, Moment, instant
+from tarry.edges.http.queries import Limit, Moment
 from tarry.edges.http.routing import AccessRoute, BrokerRequest, Scope, Sent, needs, respond
 from tarry.wire import schedules as wire
-from tarry.wire.base import data_of, read_instant
+from tarry.wire.base import data_of
 from tarry.wire.ids import parse_schedule_id
 from tarry.wire.queues import Deleted, ReasonRequest
 
@@ -160,9 +160,8 @@ async def preview(request: BrokerRequest, schedule: str, n: Annotated[int, Query
 @router.get("/schedules/{schedule}:explain", response_model=wire.Explanation, **_READ)
 async def explain(request: BrokerRequest, schedule: str, tick: Moment) -> Response:
     """The verdict of a tick, past or expected, and its reason."""
-    at = read_instant(tick)
-    explanation = await request.schedules.explain(request.schedule.name, at)
-    return respond(wire.Explanation(tick=exact(at), explanation=explanation))
+    explanation = await request.schedules.explain(request.schedule.name, tick)
+    return respond(wire.Explanation(tick=exact(tick), explanation=explanation))
 
 
 @router.get("/schedules/{schedule}:history", response_model=wire.History, **_LEDGER)
@@ -171,7 +170,7 @@ async def history(
 ) -> Response:
     """The tick ledger, newest first. A key that may read all queues can also read the ledger of a deleted schedule."""
     name = parse_schedule_id(schedule) or ""
-    records = await request.schedules.history(name, since=instant(since), until=instant(until), limit=limit)
+    records = await request.schedules.history(name, since=since, until=until, limit=limit)
     return respond(wire.History(ticks=_visible(request, records)))
 
 
