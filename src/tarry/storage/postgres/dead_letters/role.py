@@ -13,6 +13,8 @@ from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
+import msgspec
+
 from tarry.core.dead_letters.fingerprints import READ, fingerprint, pattern
 from tarry.core.dead_letters.redrive import (
     EVERY_LETTER,
@@ -301,12 +303,5 @@ def _version_array(versions: Sequence[int]) -> BigintArray:
 
 
 def _redrive_job(row: Row) -> RedriveJob:
-    columns = row._asdict()
-    del columns["total_capped"]
-    where: dict[str, Any] = {name: columns.pop(name) for name in EVERY_LETTER.__slots__}
-    where["versions"] = None if row.versions is None else tuple(row.versions)
-    decoded = {
-        "state": RedriveState(row.state), "phase": RedrivePhase(row.phase), "total": Counted(row.total, row.total_capped),
-        "canaries": tuple(row.canaries), "canary_keys": tuple(row.canary_keys),
-    }  # fmt: skip
-    return RedriveJob(where=DeadFilter(**where), **columns | decoded)
+    columns, total = row._asdict(), {"n": row.total, "capped": row.total_capped}
+    return msgspec.convert({**columns, "where": columns, "total": total}, RedriveJob)

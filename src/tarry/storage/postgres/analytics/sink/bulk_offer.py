@@ -22,7 +22,6 @@ from tarry.core.analytics.bulk_offer import (
     StagedRow,
     StagingLost,
     Write,
-    WriteState,
     disjoint_groups,
 )
 from tarry.core.errors import InvalidState, StoreUnavailable, TarryError
@@ -36,7 +35,7 @@ from tarry.storage.postgres.arrays import BigintArray, IntArray, TextArray
 from tarry.storage.postgres.errors import translated
 from tarry.storage.postgres.messages.statements import seconds
 from tarry.storage.postgres.queues import statements as queue_statements
-from tarry.storage.postgres.statement import Op, Row, bind, first, only_row, value
+from tarry.storage.postgres.statement import Op, Row, bind, first, made, only_row, value
 
 R = TypeVar("R")
 
@@ -204,8 +203,7 @@ class _Registered(NamedTuple):
 
 
 def _registered(row: Row) -> _Registered:
-    values: dict[str, Any] = {**row._asdict(), "state": WriteState(row.state)}
-    return _Registered(values.pop("id"), SinkWrite(**values))
+    return _Registered(row.id, made(SinkWrite)(row))
 
 
 def _check_staged(write: Write, staged: Sequence[Staged]) -> Op[None]:
