@@ -1,8 +1,9 @@
-"""A task is cancelled as the pool hands it a connection, checks its connections, or as its statement fails."""
+"""A task is cancelled as the pool hands it a connection, takes it back, checks its connections, or as its statement fails."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import psycopg
 import pytest
@@ -109,6 +110,42 @@ def test_a_cancelled_task_ends_although_its_statement_fails_meanwhile(database: 
             assert done == {dropping}
             assert dropping.cancelled()
             assert await store.run(store.messages.contains("q", "k"))
+        finally:
+            await store.close()
+
+    asyncio.run(run())
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    while not is_so():  # noqa: ASYNC110 - there is no event for this
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("is_locked", [False, True])
+def test_the_pool_has_the_connection_of_a_task_that_is_cancelled_while_it_returns_it(
+    database: str, is_locked: bool
+) -> None:
+    async def run() -> None:
+        store = AsyncPostgresStore(database, settings=StoreSettings(pool_size=1))
+        await store.open()
+        try:
+            await store.run(store.messages.offer("q", Draft("k", b"1")))
+            with psycopg.connect(database) as holder:
+                if is_locked:
+                    holder.execute("select 1 from tarry.message for update")
+                dropping = asyncio.create_task(store.run(store.messages.drop("q", "k")))
+                await until(lambda: store._lock_turns.locked() if is_locked else bool(store._in_flight._used))
+                waiting = asyncio.create_task(store.run(store.messages.contains("q", "other")))
+                await until(lambda: store._pool._checkouts > 0)
+                async with store._pool._lock:
+                    await until(lambda: not store._in_flight._used)
+                    dropping.cancel()
+                    for _ in range(3):
+                        await asyncio.sleep(0)
+            async with asyncio.timeout(5):
+                assert not await waiting
+            assert dropping.cancelled()
+            assert not store._lock_turns.locked()
         finally:
             await store.close()
 

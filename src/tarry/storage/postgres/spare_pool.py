@@ -126,6 +126,9 @@ class AsyncSparePool(AsyncConnectionPool[RegisteredConnection]):
         is_kept = self._spare is None and not self._checkouts and self._timer is not None
         if is_kept and conn.pgconn.transaction_status == TransactionStatus.IDLE:
             self._spare = conn
+        elif self._checkouts:
+            # Shielded: the pool may wait until it can hand the connection to a waiting task. A cancellation would lose it.
+            await asyncio.shield(super().putconn(conn))
         else:
             await super().putconn(conn)
 

@@ -182,10 +182,10 @@ class AsyncPostgresStore(PostgresRoles):
                     return await work(own)
                 finally:
                     self._in_flight.end(own)  # ASYNC
-                    if own is not None:
-                        await self._pool.putconn(own)
                     if has_turn:
                         self._lock_turns.release()
+                    if own is not None:
+                        await self._pool.putconn(own)
             except psycopg.Error as error:
                 if is_interrupted(error, before):
                     if True:  # ASYNC

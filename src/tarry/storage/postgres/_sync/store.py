@@ -143,10 +143,10 @@ class PostgresStore(PostgresRoles):
                         drive(own, tries.fence.close())
                     return work(own)
                 finally:
-                    if own is not None:
-                        self._pool.putconn(own)
                     if has_turn:
                         self._lock_turns.release()
+                    if own is not None:
+                        self._pool.putconn(own)
             except psycopg.Error as error:
                 if is_interrupted(error, before):
                     raise KeyboardInterrupt from error
