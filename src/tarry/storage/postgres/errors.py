@@ -32,6 +32,8 @@ def is_transient(error: BaseException) -> bool:
         # The event was routed to the overflow while the partition of its day was created, or just after the overflow was
         # closed to that day (tarry.journal_step). The retry finds the partition.
         return error.diag.table_name == "event_overflow" and (error.diag.constraint_name is None or _is_closed(error))
+    if isinstance(error, errors.UniqueViolation):
+        return error.diag.constraint_name == "queue_name"  # a concurrent rename or creation, which the retry finds
     # An error without SQLSTATE comes from libpq: connection refused, reset, or closed in mid-statement. With class 08 a
     # pooler reports that it lost its server (PgBouncer: 08P01, "server conn crashed?").
     broken = isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
