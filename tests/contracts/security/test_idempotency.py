@@ -11,7 +11,7 @@ import pytest
 
 from tarry import Queue
 from tarry.app import App
-from tarry.core.errors import LockTimeout
+from tarry.core.errors import LockTimeout, QueueFull
 from tarry.core.messages.model import Draft
 from tarry.core.messages.outcomes import Outcome
 from tarry.core.security.idempotency import IdempotencyKey, StoredResponse
@@ -115,6 +115,17 @@ def test_a_request_that_failed_may_be_repeated(backend: Backend, app: App, queue
     response = app.store.run_idempotent(request, work.do)
     assert response is not None
     assert not response.replayed
+
+
+def test_an_offer_to_a_full_queue_may_be_repeated_after_a_drop(app: App, queue: Queue[Any]) -> None:
+    request = idempotency_key()
+    queue.offer("a", 1)
+    app.queues.edit(queue.name, max_depth=1)
+    for _ in range(2):
+        with pytest.raises(QueueFull):
+            offer_idempotent(app, queue, "b", request)
+    queue.drop("a")
+    assert offer_idempotent(app, queue, "b", request) == StoredResponse(201, b"created")
 
 
 def test_a_queue_that_is_missing_comes_into_being(backend: Backend, app: App) -> None:

@@ -47,7 +47,10 @@ local function offer_all()
     for _, key in ipairs(a.keys) do
       if not live_of(key) then new = new + 1 end
     end
-    if new > math.max(free, 0) then return remember('full:' .. queue.max_depth) end
+    if new > math.max(free, 0) then
+      local full = 'full:' .. queue.max_depth
+      return a.keep_for and full or remember(full)  -- a caller may repeat its own request later
+    end
   end
   local outcomes = {}
   for i, key in ipairs(a.keys) do
