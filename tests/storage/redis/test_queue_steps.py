@@ -10,7 +10,7 @@ import redis
 
 from tarry import Message
 from tarry.app import App
-from tarry.core.errors import UnknownQueue
+from tarry.core.errors import InvalidState, UnknownQueue
 from tarry.core.messages.outcomes import Settled
 from tarry.storage.redis._sync.store import RedisStore
 from tarry.storage.redis.operation import Op, RedisOperation
@@ -122,3 +122,54 @@ def test_counts_are_exact_when_more_leases_have_ended_than_one_script_moves(serv
         assert len(queue.try_poll_many(2_500)) == 2_500
         clock.advance(HOUR)
         assert numbers(app, queue) == (0, 3_000, 0, 0)
+
+
+def test_a_name_is_free_after_a_rename_that_ended_before_the_queue_had_it(app: App, server: RedisServer) -> None:
+    name, new = new_name(), new_name()
+    app.queue(name).offer("b", 1)
+    calls = first_scripts(app, app.store.queues.rename(name, new), 3)
+    assert [call.script.name for call in calls][-2:] == ["queues/reserve", "queues/rename"]
+    app.queue(new).offer("a", 1)
+    assert [take(app.queue(each)).key for each in (name, new)] == ["b", "a"]
+    with App(RedisStore(server.url)) as other:  # pyright: ignore[reportArgumentType]
+        assert numbers(other, other.queue(new)) == (0, 0, 1, 0)
+
+
+def test_a_rename_fails_when_another_process_has_needed_its_name_before_the_queue_had_it(app: App) -> None:
+    name, new = new_name(), new_name()
+    app.queue(name).offer("a", 1)
+    store: Any = app.store
+    rename = store.queues.rename(name, new).start()
+    call = next(rename)
+    while call.script.name != "queues/rename":
+        call = rename.send(store._reply(call))
+    app.queue(new).offer("b", 1)
+
+    def rest() -> Op[Any]:
+        return (yield from _continued(rename, call))
+
+    with pytest.raises(InvalidState, match="exists already"):
+        store.run(RedisOperation(rest))
+    assert [app.queue(each).try_poll_many(2)[0].key for each in (name, new)] == ["a", "b"]
+
+
+def test_a_name_that_a_queue_had_between_two_renames_is_free(app: App) -> None:
+    name, between, new = new_name(), new_name(), new_name()
+    app.queue(name).offer("a", 1)
+    calls = first_scripts(app, app.store.queues.rename(name, between), 4)
+    assert calls[-1].script.name == "queues/unregister"
+    app.queues.rename(between, new)
+    for other in (name, between):
+        app.queues.create(other)
+        assert numbers(app, app.queue(other)) == (0, 0, 0, 0)
+    assert numbers(app, app.queue(new)) == (0, 1, 0, 0)
+    assert {name, between, new} <= {info.name for info in app.queues.list()}
+
+
+def _continued(op: Op[Any], call: Any) -> Op[Any]:
+    while True:
+        reply = yield call
+        try:
+            call = op.send(reply)
+        except StopIteration as stop:
+            return stop.value

@@ -91,6 +91,8 @@ class QueueIds(NamedTuple):
     id: str | None
     former: tuple[str, ...]
     """Queues that had the name before: leases acquired under the name are settled there."""
+    reservation: int | None = None
+    """Number of the reservation, if the name is reserved for the queue."""
 
 
 @dataclass(slots=True)
@@ -142,7 +144,7 @@ class RedisRole:
         create: bool,
     ) -> Op[Any]:
         for looked_up in range(LOOKUPS):
-            id = (self._context.ids.get(queue) or (yield from self._ids(queue))).id
+            id, _, reservation = self._context.ids.get(queue) or (yield from self._ids(queue))
             if id is None:
                 if not create or not self._context.settings.create_queues:
                     raise UnknownQueue(queue)
@@ -152,18 +154,17 @@ class RedisRole:
             reply = yield ScriptCall(script(name), key_of(id), params, payloads)
             if reply is not None:
                 return reply
-            yield from self._lost_name(queue, id, looked_up)
-        raise LockTimeout(f"the queue {queue!r} is being renamed or deleted", hint="retry the request")
+            yield from self._lost_name(queue, id, reservation, looked_up)
+        raise in_change(queue)
 
-    def _lost_name(self, queue: str, id: str, looked_up: int) -> Op[None]:
-        """Look the name up again. If it still leads to the queue that no longer has it, the process that renamed or deleted
-        the queue has not changed the registry yet, or has ended before: change it."""
+    def _lost_name(self, queue: str, id: str, reservation: int | None, looked_up: int) -> Op[None]:
+        """Look the name up again. If it still leads to a queue that does not have it, the process that renamed or deleted the
+        queue, or reserved the name for it, has not completed that yet, or has ended before: change the registry."""
         self._context.ids.pop(queue, None)
         if looked_up > 1:
-            new_name = (yield from self._by_id(id, "queues/name")).decode()
-            yield from self._registry(
-                "queues/unregister", name=queue, id=id, new_name=new_name or None, deleting=not new_name
-            )
+            new_name = (yield from self._by_id(id, "queues/name", queue=queue, reservation=reservation)).decode()
+            params = {"new_name": new_name or None, "deleting": not new_name, "reservation": reservation}
+            yield from self._registry("queues/unregister", name=queue, id=id, **params)
 
     def _leads(self, leadership: Leadership | None) -> Op[bool]:
         """Whether a leadership is valid. None is valid: the work needs no leader."""
@@ -185,8 +186,9 @@ class RedisRole:
     def _ids(self, queue: str) -> Op[QueueIds]:
         ids = self._context.ids.get(queue)
         if ids is None:
-            id, former = yield from self._registry("queues/resolve", name=queue)
-            ids = QueueIds(id.decode() or None, tuple(former.decode().split(",")) if former else ())
+            id, former, number = yield from self._registry("queues/resolve", name=queue)
+            former_ids = tuple(former.decode().split(",")) if former else ()
+            ids = QueueIds(id.decode() or None, former_ids, int(number) if number else None)
             if ids.id is not None:
                 self._context.ids[queue] = ids
         return ids
@@ -195,11 +197,15 @@ class RedisRole:
         """Create a queue unless the name is taken. Returns the id with the name, the new record, and whether it is used."""
         id = uuid.uuid4().hex[:15]
         record = yield from self._by_id(id, "queues/create", queue=check_queue_name(queue), settings=stored(settings))
-        winner = (yield from self._registry("queues/register", name=queue, id=id)).decode().lstrip("~")
+        winner = (yield from self._registry("queues/register", name=queue, id=id)).decode()
         if winner != id:
             yield from self._by_id(id, "queues/discard")
         self._context.ids.pop(queue, None)
         return winner, record, winner == id
+
+
+def in_change(queue: str) -> LockTimeout:
+    return LockTimeout(f"the queue {queue!r} is being renamed or deleted", hint="retry the request")
 
 
 def key_of(id: str) -> str:

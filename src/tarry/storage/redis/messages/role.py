@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, LiteralString, TypeVar
 
-from tarry.core.errors import InvalidPayload, LockTimeout
+from tarry.core.errors import InvalidPayload
 from tarry.core.limits import clip_error
 from tarry.core.messages import batches
 from tarry.core.messages.edits import Edit
@@ -41,6 +41,7 @@ from tarry.storage.redis.operation import (
     RoleContext,
     ScriptCall,
     duration,
+    in_change,
     instant,
     key_of,
     micros,
@@ -217,11 +218,11 @@ class RedisMessages(RedisRole):
                 unsettled += [index for index in part if results[index] == "-"]
             left = unsettled
             if settled is None and former is None:
-                yield from self._lost_name(queue, id, looked_up)
+                yield from self._lost_name(queue, id, ids.reservation, looked_up)
                 tried.discard(id)
                 looked_up += 1
         if left and looked_up == LOOKUPS:
-            raise LockTimeout(f"the queue {queue!r} is being renamed or deleted", hint="retry the request")
+            raise in_change(queue)
         return [_SETTLED[result] for result in results]
 
     @operation

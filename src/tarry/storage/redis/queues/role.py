@@ -12,7 +12,7 @@ from tarry.core.errors import InvalidState, UnknownQueue
 from tarry.core.limits import check_queue_name
 from tarry.core.messages.model import Counted, Counts
 from tarry.core.settings import QueueInfo, QueueSettings
-from tarry.storage.redis.operation import Op, RedisRole, instant, operation, since, stored
+from tarry.storage.redis.operation import LOOKUPS, Op, RedisRole, in_change, instant, operation, since, stored
 from tarry.storage.redis.rows import info_of
 
 
@@ -39,14 +39,21 @@ class RedisQueues(RedisRole):
     def rename(self, name: str, new_name: str) -> Op[QueueInfo]:
         """Reserve the name, change the record, then the registry."""
         check_queue_name(new_name)
-        yield from self._in_queue(name, "queues/info")
-        id = (yield from self._ids(name)).id
-        if not (yield from self._registry("queues/reserve", name=new_name, id=id)):
-            raise InvalidState.queue_exists(new_name)
-        record = yield from self._in_queue(name, "queues/rename", new_name=new_name)
-        yield from self._registry("queues/unregister", name=name, id=id, new_name=new_name)
-        self._forget(name, new_name)
-        return info_of(record)
+        for _ in range(LOOKUPS):
+            yield from self._in_queue(name, "queues/info")
+            id = (yield from self._ids(name)).id
+            if id is None:
+                raise UnknownQueue(name)
+            number = yield from self._registry("queues/reserve", name=new_name, id=id)
+            if not number:
+                raise InvalidState.queue_exists(new_name)
+            params = {"queue": name, "new_name": new_name, "reservation": number}
+            record = yield from self._by_id(id, "queues/rename", **params)
+            self._forget(name, new_name)
+            if record is not None:
+                yield from self._registry("queues/unregister", name=name, id=id, new_name=new_name)
+                return info_of(record)
+        raise in_change(name)
 
     @operation
     def delete(self, name: str, *, force: bool) -> Op[None]:

@@ -5,6 +5,6 @@ if redis.call('HSETNX', names, a.name, a.id) == 1 then
   redis.call('HSET', KEYS[1] .. ':journals', a.id, a.name)
   return a.id
 end
-local id = redis.call('HGET', names, a.name)
-redis.call('HSET', names, a.name, id)  -- a write, so that WAIT waits for the replicas, too
-return id
+local entry = redis.call('HGET', names, a.name)
+redis.call('HSET', names, a.name, entry)  -- a write, so that WAIT waits for the replicas, too
+return string.match(entry, '%x+')
