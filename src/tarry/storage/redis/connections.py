@@ -99,6 +99,8 @@ class _Idle(Generic[Free]):
         self._make, self._size = client.connection_pool.make_connection, settings.pool_size
         self._wait_s = settings.connect_for.total_seconds()
         self._semaphore = semaphore
+        self.keep_idle = True
+        """False once the store is closed: a connection in use is then closed after its command."""
         self._reset()
 
     def _reset(self) -> None:
@@ -161,6 +163,8 @@ class BlockingConnections(_Idle["SimpleQueue[None]"]):
                 raise
             finally:
                 self._give_back(connection)
+                if not self.keep_idle:
+                    self.close()
         finally:
             free.put(None)
 
@@ -211,6 +215,8 @@ class AwaitingConnections(_Idle[asyncio.Semaphore]):
                 raise
             finally:
                 self._give_back(connection)
+                if not self.keep_idle:
+                    await self.close()
         finally:
             free.release()
 

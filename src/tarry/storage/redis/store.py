@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from redis.exceptions import NoScriptError, RedisError
 
 from tarry.core.clock import Clock
-from tarry.core.errors import InvalidInput
+from tarry.core.errors import InvalidInput, InvalidState
 from tarry.core.operation import Operation, foreign
 from tarry.core.ports import NO_CONNECTIONS, Connections
 from tarry.core.security.idempotency import AsyncIdempotentCall, IdempotencyKey, StoredResponse
@@ -25,6 +26,8 @@ R = TypeVar("R")
 
 REPLICATED_WITHIN_MS = 2_000
 """How long a change waits for its replicas before the request is repeated."""
+CLOSE_WITHIN_S = 3.0
+"""How long `close` of an awaiting store waits for running operations."""
 
 
 class AsyncRedisStore(RedisRoles):
@@ -35,7 +38,9 @@ class AsyncRedisStore(RedisRoles):
         super().__init__(url, clock, settings)
         self._replicas = replicas
         self._is_cluster = self._is_stale = is_cluster(url)
+        self._is_closed = False
         if True:  # ASYNC
+            self._running = Running()
             self._client = awaiting_client(url, settings)
             self._nodes = Nodes(url, lambda node: awaiting_client(node, settings))
             self._connections = None if self._is_cluster else AwaitingConnections(self._client, settings)
@@ -53,12 +58,15 @@ class AsyncRedisStore(RedisRoles):
                 hint="leave conn out, or use the PostgreSQL store",
             )
         op = operation.start()
+        self._running.begin()  # ASYNC
         try:
             call = next(op)
             while True:
                 call = op.send(await self._reply(call))
         except StopIteration as stop:
             return stop.value
+        finally:  # ASYNC
+            self._running.end()  # ASYNC
 
     async def _reply(self, call: ScriptCall) -> Any:
         """Retry after transient errors with the same request number, so a script that was executed is not executed again."""
@@ -67,6 +75,8 @@ class AsyncRedisStore(RedisRoles):
         if True:  # ASYNC
             before = cancellations()
         while True:
+            if self._is_closed:  # not left to the driver, which would connect again
+                raise InvalidState("this store is closed", hint="use it inside its with block, or connect again")
             try:
                 reply = await self._execute(call, request)
             except (RedisError, OSError) as error:
@@ -130,9 +140,12 @@ class AsyncRedisStore(RedisRoles):
         return NO_CONNECTIONS if self._connections is None else self._connections.now()
 
     async def close(self) -> None:
+        await self._running.ended(CLOSE_WITHIN_S)  # ASYNC
+        self._is_closed = True
         await asyncio.to_thread(self._listener.close)
         self.wakeup.wait_queue.notify_all()  # consumers that still wait fail at their next call
         if self._connections is not None:
+            self._connections.keep_idle = False
             await self._connections.close()
         if True:  # ASYNC
             for client in (*self._nodes.all(), self._client):
@@ -140,3 +153,29 @@ class AsyncRedisStore(RedisRoles):
         else:
             for client in (*self._nodes.all(), self._client):
                 client.close()
+
+
+class Running:  # ASYNC
+    """Counter of running operations, which `close` waits for. Used in one event loop."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._none = asyncio.Event()
+        self._none.set()
+
+    def begin(self) -> None:
+        self._count += 1
+        self._none.clear()
+
+    def end(self) -> None:
+        self._count -= 1
+        if not self._count:
+            self._none.set()
+
+    async def ended(self, within_s: float) -> None:
+        """Wait for operations that run or are about to begin: an unclosed consumer releases its leases in a new task."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                for _ in range(5):
+                    await asyncio.sleep(0)
+                    await self._none.wait()

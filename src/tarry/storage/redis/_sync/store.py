@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from redis.exceptions import NoScriptError, RedisError
 
 from tarry.core.clock import Clock
-from tarry.core.errors import InvalidInput
+from tarry.core.errors import InvalidInput, InvalidState
 from tarry.core.operation import Operation, foreign
 from tarry.core.ports import NO_CONNECTIONS, Connections
 from tarry.core.security.idempotency import IdempotencyKey, IdempotentCall, StoredResponse
@@ -32,6 +32,7 @@ class RedisStore(RedisRoles):
         super().__init__(url, clock, settings)
         self._replicas = replicas
         self._is_cluster = self._is_stale = is_cluster(url)
+        self._is_closed = False
         self._client = blocking_client(url, settings)
         self._nodes = Nodes(url, lambda node: blocking_client(node, settings))
         self._connections = None if self._is_cluster else BlockingConnections(self._client, settings)
@@ -57,6 +58,8 @@ class RedisStore(RedisRoles):
         request = self._requests.begin(call)
         started_s, failures = time.monotonic(), 0
         while True:
+            if self._is_closed:  # not left to the driver, which would connect again
+                raise InvalidState("this store is closed", hint="use it inside its with block, or connect again")
             try:
                 reply = self._execute(call, request)
             except (RedisError, OSError) as error:
@@ -117,9 +120,11 @@ class RedisStore(RedisRoles):
         return NO_CONNECTIONS if self._connections is None else self._connections.now()
 
     def close(self) -> None:
+        self._is_closed = True
         self._listener.close()
         self.wakeup.wait_queue.notify_all()  # consumers that still wait fail at their next call
         if self._connections is not None:
+            self._connections.keep_idle = False
             self._connections.close()
         for client in (*self._nodes.all(), self._client):
             client.close()
