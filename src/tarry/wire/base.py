@@ -58,6 +58,15 @@ def data_of(value: Any) -> Any:
     return value if isinstance(value, (str, int, float, Struct)) else str(value)
 
 
+def plain(value: Any) -> Any:
+    """For msgspec's `enc_hook`: text or a number of a subclass, as its plain type."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    raise TypeError(f"{type(value).__name__} cannot be encoded")
+
+
 @cache
 def shown_fields(kind: type[Any]) -> tuple[str, ...]:
     """The fields of a dataclass that its `repr` shows (neither secrets nor fields for the store), and its `also_shown`."""

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from tarry import Queue, Settled
+from tarry import Message, Queue, Settled
 from tarry.app import App
 from tarry.core.errors import InvalidInput
 from tarry.core.messages.model import LeaseId
@@ -66,6 +66,20 @@ def test_a_version_that_cannot_be_redrives_nothing(queue: Queue[Any], version: i
     with fine_or_refused("version"):
         assert queue.dead_letters.redrive([version]) == 0
     assert len(queue.dead_letters.list()) == 1
+
+
+def test_subclasses_of_text_and_numbers_are_stored_as_such(queue: Queue[Any]) -> None:
+    class Text(str):
+        __slots__ = ()
+
+    class Number(int):
+        pass
+
+    queue.offer(Text("a"), 1, type=Text("t"), priority=Number(3))
+    queue.offer_many([Message(key=Text("b"), payload=1, type=Text("t"), max_attempts=Number(2)), Message(payload=1)])
+    assert [delivery.key for delivery in queue.try_poll_many(2, type=Text("t"))] == ["a", "b"]
+    assert seen(queue, Text("a")).priority == 3
+    assert queue.drop(Text("a"))
 
 
 def test_the_edges_of_the_calendar_are_times_like_any_other(queue: Queue[Any]) -> None:

@@ -11,6 +11,7 @@ import msgspec
 
 from tarry.core.errors import InvalidInput
 from tarry.storage.http.call import Call
+from tarry.wire.base import plain
 
 _REPLY_S = 30.0
 _PORTS = {"http": 80, "https": 443}
@@ -55,7 +56,7 @@ class Address:
             own["idempotency-key"] = call.key
         if call.body is not None:
             own["content-type"] = "application/json"
-            body = msgspec.json.encode(call.body)
+            body = msgspec.json.encode(call.body, enc_hook=plain)
         own["content-length"] = str(len(body))
         head = f"{call.method} {target} HTTP/1.1\r\n{self._headers}{_header_lines(own)}\r\n"
         return HttpRequest(head.encode() + body, connect_s, _REPLY_S + call.wait_s)

@@ -30,6 +30,7 @@ from tarry.storage.redis.security.role import RedisSecurity
 from tarry.storage.redis.wakeup.listener import NotificationListener
 from tarry.storage.redis.wakeup.role import RedisWakeup
 from tarry.storage.redis.workers.role import RedisWorkers
+from tarry.wire.base import plain
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
@@ -82,7 +83,9 @@ def _request(slot: str, number: int, call: ScriptCall, again: Repetition) -> Req
     params = call.params
     if isinstance(params, dict):
         own = {"slot": slot, "request": number, "again": again or None, **params}
-        packed = msgspec.msgpack.encode({name: value for name, value in own.items() if value is not None})
+        packed = msgspec.msgpack.encode(
+            {name: value for name, value in own.items() if value is not None}, enc_hook=plain
+        )
     else:
         packed = params.packed(slot, number, again)
     return Request(slot, number, (2, call.key, f"{call.key}:none", packed, *call.payloads))
