@@ -15,13 +15,14 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.anomalies import faults, others, ours, rules, scores
+from benchmarks.anomalies import faults, others, ours, prototype, rules, scores
 from benchmarks.anomalies.faults import CHANGED
-from benchmarks.anomalies.scores import Score
+from benchmarks.anomalies.scores import Incident, Score
 from benchmarks.anomalies.series import series_in
 from tarry.edges.spark.session import session
 from tarry.edges.spark.transforms.anomalies.builtin import STATISTICAL
 from tarry.edges.spark.transforms.anomalies.registry import Registry
+from tarry.edges.spark.transforms.anomalies.statistical import UNUSUAL_DEPTH
 
 HELD_OUT = (101, 102, 103)
 """Worlds that no threshold was chosen on, neither ours nor theirs."""
@@ -37,24 +38,27 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.anomalies", description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=HELD_OUT, help="which worlds (default: %(default)s)")
     parser.add_argument("--series", type=Path, metavar="DIR", help="judge the labelled series in DIR instead of worlds")
+    parser.add_argument("--numpy", action="store_true", help="judge with the prototype in NumPy instead of Spark")
     parser.add_argument("--master", default="local[2]")
     options = parser.parse_args(arguments)
     console = Console(width=None if Console().is_terminal else 140)
-    spark = session(options.master)
+    spark = None if options.numpy else session(options.master)
     try:
         if options.series is not None:
             return _series(spark, options.series, console)
         return _worlds(spark, options.seeds, console)
     finally:
-        spark.stop()
+        if spark is not None:
+            spark.stop()
 
 
-def _worlds(spark: SparkSession, seeds: Sequence[int], console: Console) -> int:
+def _worlds(spark: SparkSession | None, seeds: Sequence[int], console: Console) -> int:
     levels = _levels(spark, seeds, console)
     _print(console, "Statistical detectors, on held-out weeks", levels, kinds=True)
     changed = _changed(spark, seeds[0])
     _print(console, f"One assumption changed at a time, world {seeds[0]}", changed, kinds=True)
-    _print(console, "Rules, on an injected journal", rules.scores(spark, seeds[0]), kinds=False)
+    if spark is not None:
+        _print(console, "Rules, on an injected journal", rules.scores(spark, seeds[0]), kinds=False)
     worst = min(score.f1 for score in changed)
     good = levels[0].f1 >= REQUIRED and worst >= REQUIRED_CHANGED
     console.print(
@@ -64,7 +68,7 @@ def _worlds(spark: SparkSession, seeds: Sequence[int], console: Console) -> int:
     return 0 if good else 1
 
 
-def _levels(spark: SparkSession, seeds: Sequence[int], console: Console) -> list[Score]:
+def _levels(spark: SparkSession | None, seeds: Sequence[int], console: Console) -> list[Score]:
     """Ours first, then the others, each summed over the worlds."""
     worlds = [faults.world(seed) for seed in seeds]
     per_world: list[Score] = []
@@ -74,7 +78,7 @@ def _levels(spark: SparkSession, seeds: Sequence[int], console: Console) -> list
     return [reduce(add, per_world), *others.compared(worlds, [faults.world(seed) for seed in TUNED_ON])]
 
 
-def _changed(spark: SparkSession, seed: int) -> list[Score]:
+def _changed(spark: SparkSession | None, seed: int) -> list[Score]:
     """The clocks and the holiday also with a calendar that knows them."""
     known = {
         "clocks change, zone set": STATISTICAL.with_calendar("Australia/Sydney"),
@@ -86,14 +90,22 @@ def _changed(spark: SparkSession, seed: int) -> list[Score]:
     ]
 
 
-def _score(spark: SparkSession, name: str, world: faults.World, registry: Registry = STATISTICAL) -> Score:
-    incidents = [incident for _, incident in ours.detected_incidents(spark, world, registry)]
-    return scores.scored(name, incidents, world.faults)
+def _score(spark: SparkSession | None, name: str, world: faults.World, registry: Registry = STATISTICAL) -> Score:
+    return scores.scored(name, _incidents(spark, world, registry), world.faults)
 
 
-def _series(spark: SparkSession, directory: Path, console: Console) -> int:
+def _incidents(spark: SparkSession | None, world: faults.World, registry: Registry) -> list[Incident]:
+    named = (
+        prototype.detected_incidents(world, registry)
+        if spark is None
+        else ours.detected_incidents(spark, world, registry)
+    )
+    return [incident for _, incident in named]
+
+
+def _series(spark: SparkSession | None, directory: Path, console: Console) -> int:
     world = series_in(directory)
-    incidents = [incident for _, incident in ours.detected_incidents(spark, world)]
+    incidents = _incidents(spark, world, STATISTICAL.with_detector(UNUSUAL_DEPTH))
     each: list[Score] = []
     weeks: list[float] = []
     for (queue_id, name), (begin, end) in zip(world.queues, world.lives, strict=True):

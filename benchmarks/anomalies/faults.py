@@ -18,7 +18,7 @@ TRAINING = 4 * WEEK
 BASES = (600, 150, 60, 25, 10, 5)
 """Messages a minute, averaged over the week, one queue each."""
 KINDS = ("spike", "drop", "stall", "slow", "errors")
-COLUMNS = ("offered", "updated", "acked", "nacked", "expired", "processing_p95_s", "lag_p95_s")
+COLUMNS = ("offered", "updated", "acked", "nacked", "expired", "processing_p95_s", "lag_p95_s", "depth")
 
 Values = npt.NDArray[np.float64]
 
@@ -221,6 +221,7 @@ def _as_events(frame: pd.DataFrame, queue_id: int) -> pd.DataFrame:
             "expired": 0,
             "processing_p95_s": frame["processing"].mask(none),
             "lag_p95_s": frame["lag"].mask(none),
+            "depth": np.nan,
         }
     )
     happened = rows["offered"] + rows["acked"] + rows["nacked"] > 0

@@ -3,7 +3,7 @@
 windows of each file, [[from, to], …] in UTC. Each series becomes a queue, and all of it is judged, day by day.
 
 Whole numbers are counts of offered messages: a count over five minutes is spread over its minutes at random, as arrivals
-are. Other values are durations. All series are moved by whole weeks to the same beginning.
+are. Other values are gauges, recorded as the depth of the queue. All series are moved by whole weeks to the same beginning.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ def _loaded(
     minutes = pd.date_range(grid[0], periods=len(grid) * step, freq="min")
     is_count = bool(np.all(recorded % 1 == 0) and np.all(recorded >= 0))
     columns: dict[str, Any] = dict.fromkeys(("offered", "updated", "acked", "nacked", "expired"), 0)
-    columns |= dict.fromkeys(("processing_p95_s", "lag_p95_s"), np.nan)
+    columns |= dict.fromkeys(("processing_p95_s", "lag_p95_s", "depth"), np.nan)
     if is_count:
         rng = np.random.default_rng(queue_id)
         columns["offered"] = rng.multinomial(steps.round().astype("int64").to_numpy(), [1 / step] * step).ravel()
     else:
-        columns["processing_p95_s"] = np.repeat(steps.to_numpy(), step)
+        columns["depth"] = np.repeat(steps.to_numpy(), step)
     faults = [
         Fault(queue_id, "window", *(round((pd.Timestamp(end, tz=UTC) + moved - START) / MINUTE) for end in window))
         for window in windows

@@ -12,8 +12,9 @@ from tarry.edges.spark.sizing import local_frame
 from tarry.edges.spark.transforms import consumers, metrics
 from tarry.edges.spark.transforms import history as tracing
 from tarry.edges.spark.transforms.anomalies import baselines, profiles
+from tarry.edges.spark.transforms.anomalies.builtin import BUILT_IN
 from tarry.edges.spark.transforms.anomalies.context import QUEUES
-from tarry.edges.spark.transforms.anomalies.statistical import LevelSettings, incidents
+from tarry.edges.spark.transforms.anomalies.statistical import UNUSUAL_DEPTH, LevelSettings, incidents
 from tests.edges.spark.anomalies.anomaly_kit import (
     NOON,
     SINCE,
@@ -33,12 +34,12 @@ if TYPE_CHECKING:
 
 METRICS = (
     "queue_id int, minute timestamp, offered long, updated long, acked long, nacked long, expired long, "
-    "processing_p95_s double, lag_p95_s double"
+    "processing_p95_s double, lag_p95_s double, depth long"
 )
 
 
 def minutes_of(spark: SparkSession, offered: dict[int, int]) -> DataFrame:
-    rows = [(1, NOON + timedelta(minutes=m), n, 0, n, 0, 0, 0.5, 0.1) for m, n in offered.items()]
+    rows = [(1, NOON + timedelta(minutes=m), n, 0, n, 0, 0, 0.5, 0.1, n) for m, n in offered.items()]
     return local_frame(spark, rows, METRICS)
 
 
@@ -53,7 +54,7 @@ def test_minutes_in_which_nothing_happened_are_zeros(spark: SparkSession) -> Non
     series = baselines.series(minutes_of(spark, counts), orders(spark), NOON, NOON + timedelta(minutes=9))
     offered = series.where("metric = 'offered' and scale = 5").orderBy("minute").collect()
     assert [(row.value, row.x) for row in offered] == [(9, 3), (9, 3), (9, 3), (16, 4), (16, 4)]
-    assert series.where("metric = 'processing'").count() == 5
+    assert series.where("metric = 'processing' and scale = 5").count() == 5
 
 
 def test_a_queue_is_judged_from_its_first_whole_minutes_until_it_is_deleted(spark: SparkSession) -> None:
@@ -108,7 +109,31 @@ def test_until_two_weeks_are_known_the_hour_of_like_days_counts(spark: SparkSess
     weekend = [(1, 1.0, 60), (2, 1.0, 60)]
     (band,) = baselines.bands(tallies(spark, like + weekend), [TODAY]).collect()
     assert (band.n, band.median) == (180, 6.0)
-    assert baselines.bands(tallies(spark, like[:2] + weekend), [TODAY]).count() == 0
+
+
+def test_until_three_like_days_are_known_the_hour_of_any_two_days_counts(spark: SparkSession) -> None:
+    (band,) = baselines.bands(tallies(spark, [(1, 1.0, 60), (3, 6.0, 120)]), [TODAY]).collect()
+    assert (band.n, band.median) == (180, 6.0)
+    assert baselines.bands(tallies(spark, [(1, 1.0, 60), (3, 6.0, 59)]), [TODAY]).count() == 0
+
+
+def test_longer_sums_are_evaluated_every_five_minutes(spark: SparkSession) -> None:
+    series = baselines.series(minutes_of(spark, {3: 9}), orders(spark), NOON, NOON + timedelta(minutes=40))
+    rows = series.where("scale > 5 and metric in ('offered', 'processing')").collect()
+    values = {(row.metric, row.scale, row.minute.minute): row.value for row in rows}
+    assert values == {
+        **{("offered", 15, minute): 9 if minute < 18 else 0 for minute in range(14, 40, 5)},
+        **{("offered", 30, minute): 9 if minute < 33 else 0 for minute in range(29, 40, 5)},
+        **{("processing", 15, minute): 0.5 for minute in range(4, 18, 5)},
+    }
+
+
+def test_a_minute_without_events_has_the_depth_of_the_one_before(spark: SparkSession) -> None:
+    series = baselines.series(minutes_of(spark, {2: 9, 8: 4}), orders(spark), NOON, NOON + timedelta(minutes=12))
+    depths = series.where("metric = 'depth'").orderBy("minute").collect()
+    assert [(row.minute.minute, row.value) for row in depths] == [
+        (minute, 9 if minute < 10 else 4) for minute in range(2, 12)
+    ]
 
 
 def test_a_spread_below_that_of_a_poisson_count_and_some_percent_is_not_believed(spark: SparkSession) -> None:
@@ -155,6 +180,12 @@ BELOW_HALF, HALF_MORE, BELOW_EIGHT = (
     levels("offered", dict.fromkeys(range(9), x), median=median, sigma=0.1)
     for x, median in ((12.24, 10.0), (12.25, 10.0), (2.99, 1.0))
 )
+FULL, EMPTY, AS_USUAL = (levels("depth", dict.fromkeys(range(10), x), median=10.0, sigma=1.0) for x in (14, 6, 12))
+LEAP = Scene(
+    series=[("offered", 5, NOON + timedelta(minutes=m), TODAY, 12, m / 60 - 0.5, 100.0, 10.0) for m in range(40, 60)],
+    bands=[("offered", 5, 12, 240, 10.0, 10.0, 20.0, 0.5, 0.5, 0.5)],
+)
+"""The end of an hour after which twice the root is usual."""
 SCENES = [scene for scene in globals().values() if isinstance(scene, Scene)]
 
 
@@ -167,9 +198,9 @@ def test_consecutive_minutes_are_one_incident(detections: Detections) -> None:
     (row,) = detections.rows(CONSECUTIVE, "unusual_offers")
     assert (row.window_to - row.window_from).total_seconds() == 7 * 60
     assert (row.observed, row.score) == (169, 6.0)
-    assert (row.expected_low, row.expected_high) == (8.25**2, 11.75**2)
+    assert (row.expected_low, row.expected_high) == (pytest.approx(8.4**2), pytest.approx(11.6**2))
     assert row.sentence == (
-        "Queue orders: 169 messages were offered in the 5 minutes up to 12:09 UTC, where 68 to 138 is usual at this time of "
+        "Queue orders: 169 messages were offered in the 5 minutes up to 12:09 UTC, where 71 to 135 is usual at this time of "
         "the week. It lasted 7 min."
     )
 
@@ -199,6 +230,18 @@ def test_another_level_is_unusual_only_at_first(detections: Detections) -> None:
         assert (row.window_to - row.window_from).total_seconds() == minutes * 60
 
 
+def test_before_a_leap_on_the_hour_the_value_of_the_hour_is_usual(detections: Detections) -> None:
+    assert detections.rows(LEAP, "unusual_offers") == []
+
+
+def test_a_depth_is_unusual_on_both_sides(detections: Detections) -> None:
+    registry = BUILT_IN.with_detector(UNUSUAL_DEPTH)
+    (high,), (low,) = (detections.rows(scene, "unusual_depth", registry) for scene in (FULL, EMPTY))
+    assert (high.observed, high.score, low.observed, low.score) == (196, 4.0, 36, -4.0)
+    assert high.sentence.startswith("Queue orders: 196 messages were live in the 5 minutes up to 12:0")
+    assert detections.rows(AS_USUAL, "unusual_depth", registry) == []
+
+
 def test_fewer_failures_than_usual_are_no_anomaly(detections: Detections) -> None:
     assert detections.rows(FEWER_FAILURES, "unusual_failures") == []
     assert len(detections.rows(MORE_FAILURES, "unusual_failures")) == 1
@@ -215,9 +258,11 @@ def test_the_same_incident_has_the_same_fingerprint_while_it_grows(spark: SparkS
 
 
 def test_incidents_of_two_sides_are_two(spark: SparkSession) -> None:
-    rows = [(1, NOON + timedelta(minutes=m), side, "orders", 3.0, "") for m, side in ((0, 1), (1, -1))]
+    rows = [(1, NOON + timedelta(minutes=m), side, "orders", 3.0, 1, "") for m, side in ((0, 1), (1, -1))]
     minutes = local_frame(
-        spark, rows, "queue_id int, minute timestamp, side int, queue string, weight double, worst_value string"
+        spark,
+        rows,
+        "queue_id int, minute timestamp, side int, queue string, weight double, minutes int, worst_value string",
     )
     assert incidents(minutes, LevelSettings("offered")).count() == 2
 

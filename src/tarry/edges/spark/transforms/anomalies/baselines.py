@@ -12,8 +12,8 @@ from tarry.edges.spark.sizing import Keep, local_frame
 from tarry.edges.spark.transforms.anomalies.profiles import DAYS, over_past
 from tarry.edges.spark.transforms.query import query, sql
 
-METRICS = ("offered", "acked", "failed", "processing", "lag")
-"""Three counts and two durations."""
+METRICS = ("offered", "acked", "failed", "processing", "lag", "depth")
+"""Three counts, two durations and a gauge."""
 
 BEFORE = timedelta(minutes=30)
 """Longest sum in `series`."""
@@ -34,7 +34,8 @@ def series(
 def unscaled(x: str) -> str:
     """The original value of an `x` of `series`."""
     counts = "metric in ('offered', 'acked', 'failed')"
-    return f"if({counts}, greatest({x}, 0D) * greatest({x}, 0D), greatest(exp({x}) - 0.001D, 0D))"
+    duration = f"greatest(exp({x}) - 0.001D, 0D)"
+    return f"case when {counts} then greatest({x}, 0D) * greatest({x}, 0D) when metric = 'depth' then {x} else {duration} end"
 
 
 def tallied_series(of_minutes: DataFrame) -> DataFrame:

@@ -35,4 +35,3 @@ from neighbours
 join (select distinct date, hour from {judged}) using (date, hour)
 join spreads using (date, queue_id, measure, scale, of_day)
 join peaks using (date, queue_id, measure, scale, of_day)
-where is_enough

@@ -1,8 +1,11 @@
--- Each minute with what is expected of it, from `low_middle` to `high_middle`: the value of this time of the week, and the same at the
--- level of the last two hours (the median of their twelve ratios), within a factor of four. So a day at another level is not
--- unusual all day long, and what follows an outage is not either. Few failures have no level. The score is in spreads.
+-- Each minute with what is expected of it, from `low_middle` to `high_middle`: the value of this time of the week, with and without the
+-- interpolation from hour to hour, which is wrong where a rate jumps on the hour or at midnight; and the former at the
+-- level of the last two hours (the median of their twelve ratios, or differences), within a factor of four, or four spreads of a
+-- gauge. So a day at another level is not unusual all day long, and what follows an outage is not either. Few failures have no
+-- level. The score is in spreads.
 with expected as (
-    select series.*, sigma, peak, trough, metric in ('offered', 'acked', 'failed') as is_count,
+    select series.*, median, sigma, peak, trough, metric in ('offered', 'acked', 'failed') as is_count,
+        if(metric = 'depth', 4 * sigma, 1D) as widest,
         median + if(phase < 0, -phase * (before - median), phase * (after - median)) as expected,
         floor(unix_seconds(minute) / 600) as block
     from {series} series
@@ -22,12 +25,12 @@ with expected as (
 ), levelled as (
     select expected.*, get(ratios, int(size(ratios) / 2)) as level,
         if(is_count, expected * least(greatest(coalesce(level, 1D), 0.5D), 2D),
-            expected + least(greatest(coalesce(level, 0D), -1D), 1D)) as shifted
+            expected + least(greatest(coalesce(level, 0D), -widest), widest)) as shifted
     from expected
     left join levels using (queue_id, scale, block)
 ), bounded as (
-    select *, least(expected, shifted) as low_middle, greatest(expected, shifted) as high_middle from levelled
+    select *, least(expected, shifted, median) as low_middle, greatest(expected, shifted, median) as high_middle from levelled
 )
-select * except (block, level, shifted),
+select * except (median, block, level, shifted, widest),
     case when x > high_middle then x - high_middle when x < low_middle then x - low_middle else 0D end / sigma as score
 from bounded

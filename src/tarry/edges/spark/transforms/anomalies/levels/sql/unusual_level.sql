@@ -1,5 +1,5 @@
 -- The incidents of one metric in words. Counts are judged by their square root and durations by their logarithm; here they
--- are counts and seconds again.
+-- are counts and seconds again. The depth is in no single event: its evidence is the change by each minute.
 with described as (
     select *, worst_value.value as observed, worst_value.score as score, worst_value.metric as metric,
         if(metric in ('failed', 'processing', 'lag'), null, {low}) as expected_low, {high} as expected_high,
@@ -9,7 +9,7 @@ with described as (
     select *,
         case metric when 'offered' then 'messages were offered' when 'acked' then 'messages were acked'
             when 'failed' then 'deliveries failed' when 'processing' then 'was the processing time (p95)'
-            when 'lag' then 'was the delivery lag (p95)' end as happened,
+            when 'lag' then 'was the delivery lag (p95)' when 'depth' then 'messages were live' end as happened,
         case when metric in ('processing', 'lag') then text'{observed:s}' when observed = 0 then 'no'
             else text'{observed:number}' end as seen,
         case when metric in ('processing', 'lag') then text'up to {expected_high:s}'
@@ -18,9 +18,11 @@ with described as (
         concat(worst_value.scale, ' minutes up to') as span,
         int(round((unix_seconds(window_to) - unix_seconds(window_from)) / 60)) as lasted,
         case metric when 'offered' then "'offered', 'updated'" when 'acked' then "'acked'" when 'failed' then "'nacked', 'expired'"
-            when 'processing' then "'acked', 'nacked'" when 'lag' then "'leased'" end as kinds,
+            when 'processing' then "'acked', 'nacked'" when 'lag' then "'leased'"
+            when 'depth' then "'offered', 'acked', 'buried', 'dropped'" end as kinds,
         case metric when 'processing' then 'percentile_cont(0.95) within group (order by at - leased_at) as p95'
-            when 'lag' then 'percentile_cont(0.95) within group (order by at - due_at) as p95' else 'count(*)' end as measure
+            when 'lag' then 'percentile_cont(0.95) within group (order by at - due_at) as p95'
+            when 'depth' then 'count(*) filter (where kind = ''offered'') - count(*) filter (where kind <> ''offered'') as net' else 'count(*)' end as measure
     from described
 )
 select queue_id, queue, window_from, window_to, observed, expected_low, expected_high, score,
