@@ -7,13 +7,18 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from tarry.app import App
+from tarry.core.journal.events import EventKind
 from tests.edges.conftest import Run
 from tests.kit.sleepers import until
 
@@ -81,6 +86,61 @@ def test_beside_the_broker_a_sweeper_carries_redrive_jobs_on(process: Start, app
         assert client.get("/v1/queues/orders").json()["counts"]["ready"]["n"] == 3
     broker.send_signal(signal.SIGTERM)
     assert broker.wait(20) == 0
+
+
+def test_a_broker_sweeps_as_often_as_its_option_requires(process: Start, app: App) -> None:
+    """Five leases expire one after another, each after the expiry of the one before was journaled. By default it sweeps every
+    ten seconds, so that this would take more than the 30 of `until`."""
+    queue, journal = app.queue("orders"), app.store.journal
+    process("serve", "--port", "0", "--sweep-every", "200ms")
+    leased: list[str] = []
+
+    def five_have_expired() -> bool:
+        if leased and EventKind.EXPIRED not in [
+            event.kind for event in app.store.run(journal.timeline("orders", leased[-1]))
+        ]:
+            return False
+        if len(leased) == 5:
+            return True
+        leased.append(f"k{len(leased)}")
+        queue.offer(leased[-1], 1, priority=len(leased))
+        held = queue.try_poll(lease_for=timedelta(seconds=1))
+        assert held is not None
+        assert held.key == leased[-1]
+        return False
+
+    until(five_have_expired)
+
+
+def test_a_broker_has_as_many_connections_as_its_pool_may_have(process: Start, app: App, database: str) -> None:
+    names = [f"orders{n}" for n in range(12)]
+    for name in names:
+        app.queues.create(name)
+    named = {"TARRY_DSN": make_conninfo(database, application_name="broker")}
+    broker = process("serve", "--port", "0", "--pool-size", "3", "--no-sweeper", "--no-access-log", env=named)
+    with (
+        psycopg.connect(database, autocommit=True) as watching,
+        psycopg.connect(database) as locking,
+        httpx.Client(base_url=address(broker), timeout=60) as client,
+        ThreadPoolExecutor(len(names)) as threads,
+    ):
+        locking.execute("lock table tarry.message in access exclusive mode")
+        polls = [threads.submit(client.post, f"/v1/queues/{name}/messages:poll") for name in names]
+        seen = set[int]()
+
+        def sessions() -> int:
+            rows = watching.execute(
+                "select count(*) from pg_stat_activity where application_name = 'broker'"
+            ).fetchall()
+            seen.add(rows[0][0])
+            return rows[0][0]
+
+        until(lambda: sessions() >= 3)
+        locking.commit()
+        until(lambda: sessions() and all(poll.done() for poll in polls))
+        assert {poll.result().status_code for poll in polls} == {204}
+        assert max(seen) == 3
+        assert 'tarry_pool_connections{state="most"} 3.0' in client.get("/metrics").text
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
