@@ -79,10 +79,13 @@ def test_a_traceback_is_printed_on_request(run: Run, monkeypatch: pytest.MonkeyP
     assert "s3cret" not in ran.err
 
 
-def test_an_interrupt_ends_with_its_own_code(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("words", [["version"], ["version", "--json"]], ids=" ".join)
+def test_an_interrupt_is_no_error_and_ends_with_its_own_code(
+    run: Run, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
     failing(monkeypatch, KeyboardInterrupt())
-    ran = run("version")
-    assert (ran.code, ran.err) == (130, "error: interrupted\n")
+    ran = run(*words)
+    assert (ran.code, ran.err) == (130, "")
 
 
 def test_a_reader_that_went_away_is_no_error(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 from collections.abc import Callable
 
@@ -47,6 +48,10 @@ def test_a_tail_that_waits_prints_each_event_as_it_is_committed(cli: Run, app: A
     for key in ("a", "b"):
         app.queue("orders").offer(key, 1)
         assert json.loads(tail.stdout.readline())["key"] == key
+    tail.send_signal(signal.SIGINT)
+    assert tail.wait() == 130
+    assert tail.stderr is not None
+    assert tail.stderr.read() == b"", "it ends as quietly as tail -f"
 
 
 def test_a_tail_that_waits_has_no_end_that_would_close_a_document(cli: Run) -> None:

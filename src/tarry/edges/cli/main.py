@@ -80,7 +80,7 @@ def _failed(error: BaseException, args: Sequence[str]) -> int:
     if "--debug" in args:
         sys.stderr.write(without_secrets("".join(traceback.format_exception(error))))
     if code is ExitCode.INTERRUPTED:
-        _report("interrupted", None, code, args)
+        pass  # the user pressed Ctrl-C: the exit code is for scripts
     elif isinstance(error, TarryError):
         _report(error.message, error.hint, code, args)
     else:
