@@ -34,7 +34,10 @@ async def long_poll(
     poll: wire.PollRequest,
     show: Callable[[str, Deliveries], Body | Awaitable[Body]] = _v1,
 ) -> Response:
-    """Poll for a client. If it disconnects during the wait, nothing is leased; during the response, messages are released."""
+    """Poll for a client, in the name of `poll.consumer`.
+
+    If the client disconnects during the wait, nothing is leased; during the response, messages are released.
+    """
     broker = request.broker
     with broker.authenticator.slot(request.caller, "polls", broker.settings.polls_per_key):
         client = ClientPoll(request, name, poll)
@@ -56,7 +59,7 @@ class ClientPoll:
 
     def __init__(self, request: BrokerRequest, name: str, poll: wire.PollRequest) -> None:
         self._broker, self._caller, self._poll = request.broker, request.caller, poll
-        self._queue = self._broker.queue(name, poll.consumer or self._caller.id)
+        self._queue = self._broker.queue(name, poll.consumer)
         self._options = same_fields(poll, PollOptions, "consumer")
         self._waiting: asyncio.Task[list[AsyncDelivery[Content]]] | None = None
         self.deliveries: list[AsyncDelivery[Content]] = []

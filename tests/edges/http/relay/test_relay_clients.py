@@ -102,6 +102,22 @@ def test_a_delivery_names_its_consumer_and_an_expired_one_names_none(call: Calle
     assert message["last_error"] == "Timeout - requeued"
 
 
+@pytest.mark.parametrize("batch", [False, True])
+def test_a_consumer_without_a_name_has_none_in_the_log_either(call: Caller, batch: bool) -> None:
+    enqueue(call)
+    if batch:
+        (taken,) = call("GET", "/api/queue/messages/batch", params={"count": 1}).json()["messages"]
+    else:
+        taken = call("GET", "/api/queue/message").json()
+    (held,) = call("GET", "/api/queue/processing/messages").json()["messages"]
+    call("POST", "/api/queue/ack", {"id": taken["id"], "lock_token": taken["lock_token"]})
+    logged = call("GET", "/api/queue/activity").json()["logs"]
+    consumers = {entry["action"]: entry["consumer_id"] for entry in logged}
+    assert (taken["consumer_id"], held["consumer_id"]) == (None, None)
+    assert (consumers["dequeue"], consumers["acknowledge"]) == (None, None)
+    assert list(call("GET", "/api/queue/activity/consumers").json()["stats"]) == ["unknown"]
+
+
 @pytest.mark.parametrize("id", ["unknown", "no:such:id"])
 def test_the_history_of_an_unknown_id_is_empty(call: Caller, id: str) -> None:
     response = call("GET", f"/api/queue/activity/message/{id}")

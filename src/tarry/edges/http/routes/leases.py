@@ -6,6 +6,7 @@ from functools import partial
 from typing import TypeVar
 
 from fastapi import APIRouter
+from msgspec.structs import replace
 from starlette.responses import Response
 
 from tarry.api.leases import AsyncLeases
@@ -39,7 +40,8 @@ async def poll(request: BrokerRequest, queue: str, body: Sent[wire.PollRequest |
     options, longest = body or wire.PollRequest(), request.broker.settings.wait_limit
     if options.wait > longest:
         raise Problem(422, "invalid", f"wait: at most {longest.total_seconds():g} seconds")
-    return await request.broker.in_queues([queue], partial(long_poll, request, queue, options), request.caller)
+    named = replace(options, consumer=options.consumer or request.caller.id)
+    return await request.broker.in_queues([queue], partial(long_poll, request, queue, named), request.caller)
 
 
 @router.post("/messages/{id}/ack", response_model=wire.Settlement, **_SINGLE)
