@@ -13,6 +13,9 @@ from starlette.responses import Response
 from tarry.core import errors
 
 MEDIA_TYPE = "application/problem+json"
+_ALLOWED = "see /openapi.json for what is allowed"
+_ALLOWED_IN_RELAY = "see docs/howto/move-from-relay.md for what is allowed"
+"""The OpenAPI document has /v1 alone."""
 
 
 class Problem(Exception):
@@ -32,15 +35,17 @@ class Problem(Exception):
 
     def response(self, scope: Mapping[str, Any]) -> Response:
         request_id, path = scope.get("tarry.request_id"), scope["path"].removeprefix(scope.get("root_path", ""))
+        is_relay = path.startswith("/api/")
+        hint = _ALLOWED_IN_RELAY if is_relay and self.hint == _ALLOWED else self.hint
         body = {
             "type": f"urn:tarry:problem:{self.code}",
             "title": HTTPStatus(self.status).phrase,
             "status": self.status,
             "code": self.code,
             "detail": self.detail,
-            **({"hint": self.hint} if self.hint else {}),
+            **({"hint": hint} if hint else {}),
             **({"request_id": request_id} if request_id else {}),
-            **({"message": self.detail} if path.startswith("/api/") else {}),
+            **({"message": self.detail} if is_relay else {}),
             **self.more,
         }
         return Response(msgspec.json.encode(body), self.status, self.headers, MEDIA_TYPE)
@@ -111,7 +116,7 @@ def of_validation(error: RequestValidationError) -> Problem:
         for item in error.errors()[:20]
     ]
     detail = "; ".join(f"{item['field']}: {item['problem']}" for item in wrong[:3])
-    return Problem(422, "invalid", detail[:1000], hint="see /openapi.json for what is allowed", errors=wrong)
+    return Problem(422, "invalid", detail[:1000], hint=_ALLOWED, errors=wrong)
 
 
 def _problem(item: Any) -> str:

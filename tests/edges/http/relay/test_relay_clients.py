@@ -118,6 +118,14 @@ def test_a_consumer_without_a_name_has_none_in_the_log_either(call: Caller, batc
     assert list(call("GET", "/api/queue/activity/consumers").json()["stats"]) == ["unknown"]
 
 
+def test_an_invalid_request_is_referred_to_the_page_on_relay(call: Caller) -> None:
+    """The OpenAPI document has no /api."""
+    refused = call("POST", "/api/queue/message", {"type": "email", "priority": 10})
+    assert (refused.status_code, "move-from-relay.md" in refused.json()["hint"]) == (422, True)
+    other = call("POST", "/v1/queues/default/messages", {"priority": 10})
+    assert (other.status_code, "/openapi.json" in other.json()["hint"]) == (422, True)
+
+
 @pytest.mark.parametrize("id", ["unknown", "no:such:id"])
 def test_the_history_of_an_unknown_id_is_empty(call: Caller, id: str) -> None:
     response = call("GET", f"/api/queue/activity/message/{id}")
