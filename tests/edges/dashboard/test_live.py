@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -202,7 +203,7 @@ def test_a_page_survives_a_restart_of_the_server_and_misses_nothing(browser: Any
     is_live(page)
     page.evaluate("window.sameDocument = true")
     restartable.stop()
-    expect(chip).to_have_text("Reconnecting")
+    expect(chip).to_have_text(re.compile(r"^Reconnecting [1-5] s$"))
     page.clock.fast_forward("00:15")
     expect(chip).to_contain_text("Offline since")
     queue.offer("during", 1)

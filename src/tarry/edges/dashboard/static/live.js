@@ -13,7 +13,9 @@ const SILENT_MS = 40_000; // the server pings every 15 s
 let paused = sessionStorage.getItem("tarry-paused") === "1";
 let release = null; // gives the lock back
 let source = null;
-let state = { name: "connecting", since: Date.now() };
+let trying = 0; // the timer of the next try
+let tries = 0; // in a row without success
+let state = { name: "connecting", since: Date.now(), next: 0 };
 let lastReceived = 0;
 let lastRefresh = 0;
 let timer = null;
@@ -23,11 +25,12 @@ function show() {
   if (!chip) return;
   const shown = paused ? "paused" : state.name;
   const since = new Date(state.since).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
-  const words = { live: "Live", paused: "Paused", connecting: "Connecting", reconnecting: "Reconnecting", offline: `Offline since ${since}` };
-  if (chip.dataset.state === shown && shown !== "offline") return;
+  const wait = Math.ceil((state.next - Date.now()) / 1_000);
+  const words = { live: "Live", paused: "Paused", connecting: "Connecting", reconnecting: wait > 0 ? `Reconnecting ${wait} s` : "Reconnecting", offline: `Offline since ${since}` }[shown];
+  const isNew = chip.dataset.state !== shown;
   chip.dataset.state = shown;
-  text.textContent = words[shown];
-  announce(`Live updates: ${words[shown]}`);
+  if (text.textContent !== words) text.textContent = words;
+  if (isNew) announce(`Live updates: ${words}`);
 }
 
 let announced = 0;
@@ -38,12 +41,13 @@ function announce(sentence) {
   region.textContent = sentence;
 }
 
-function setState(name) {
+function setState(name, next = 0) {
   if (name !== state.name) {
     // The time of an outage is that of its beginning.
     const since = name === "offline" && state.name === "reconnecting" ? state.since : Date.now();
     state = { name, since };
   }
+  state.next = next; // when the next try is
   show();
 }
 
@@ -51,7 +55,7 @@ function receive(message) {
   lastReceived = Date.now();
   if (message.state) {
     const was = state.name;
-    setState(message.state);
+    setState(message.state, message.next);
     if (message.state === "live" && (was === "reconnecting" || was === "offline")) changed(null); // something may have been missed
   }
   if (message.topics) changed(message);
@@ -64,16 +68,19 @@ function send(message) {
 
 function connect() {
   source = new EventSource(`${prefix}/live`);
-  source.onopen = () => send({ state: "live" });
-  source.onerror = () => {
-    const gone = source?.readyState === EventSource.CLOSED;
-    send({ state: gone || Date.now() - state.since > 10_000 && state.name === "reconnecting" ? "offline" : "reconnecting" });
-    if (gone) { disconnect(); setTimeout(() => { if (release && !source) connect(); }, 5_000); }
+  source.onopen = () => { tries = 0; send({ state: "live" }); };
+  source.onerror = () => { // the next try is ours, so that the page can show when it is
+    const gone = source?.readyState === EventSource.CLOSED || state.name === "offline";
+    const wait = Math.min(++tries, 5) * 1_000;
+    disconnect();
+    trying = setTimeout(connect, wait);
+    send({ state: gone || Date.now() - state.since > 10_000 && state.name === "reconnecting" ? "offline" : "reconnecting", next: Date.now() + wait });
   };
   source.addEventListener("changed", (event) => send(JSON.parse(event.data)));
 }
 
 function disconnect() {
+  clearTimeout(trying);
   source?.close();
   source = null;
 }
@@ -180,6 +187,7 @@ setInterval(() => {
   if (source) channel?.postMessage({ state: state.name });
   else if (lastReceived && Date.now() - lastReceived > SILENT_MS) setState("reconnecting");
 }, 10_000);
+setInterval(show, 1_000);
 show();
 lead();
 // A tab without the connection learns the state from the one that has it.
