@@ -38,6 +38,8 @@ FORMATS: tuple[Format, ...] = ("json", "csv")
 PAGE_ROWS = 50
 MOST_ROWS = 1_000
 """Rows of one page of JSON or CSV."""
+_ACTION_FOR_S = 5.0
+"""How much longer than a page an action may take: to purge a queue is more than to show it."""
 _log = logging.getLogger("tarry.http")
 
 
@@ -56,7 +58,9 @@ class Page:
 class View:
     """One request to the dashboard, for page functions and for templates."""
 
-    def __init__(self, dashboard: Dashboard, request: Request, visitor: Visitor, now: datetime) -> None:
+    def __init__(
+        self, dashboard: Dashboard, request: Request, visitor: Visitor, now: datetime, timeout: asyncio.Timeout
+    ) -> None:
         self.dashboard = dashboard
         self.request = request
         self.visitor = visitor
@@ -68,6 +72,14 @@ class View:
         self.result: dict[str, Any] = {}
         """What an action did, for its row in the audit."""
         self.token = access.form_token(request)
+        self._timeout = timeout
+        self.limit_s = dashboard.settings.page_for.total_seconds()
+
+    def allow(self, seconds: float) -> None:
+        """More time, for what may take longer than a page."""
+        if (at := self._timeout.when()) is not None:
+            self._timeout.reschedule(at + seconds)
+            self.limit_s += seconds
 
     @property
     def app(self) -> AsyncApp:
@@ -207,6 +219,7 @@ class Screen:
         def register(function: ActionFunction) -> ActionFunction:
             async def endpoint(request: Request) -> Response:
                 async def act(view: View) -> Response:
+                    view.allow(_ACTION_FOR_S)
                     view.form = await access.read_form(request)
                     access.check_form(request, view.form)
                     try:
@@ -260,16 +273,16 @@ async def respond(
         _check(visitor, action, request, all_queues=all_queues)
         for name, value in (*request.path_params.items(), *request.query_params.multi_items()):
             storable(value, f"{name:.40}")
-        async with asyncio.timeout(dashboard.settings.page_for.total_seconds()):
-            view = View(dashboard, request, visitor, await dashboard.broker.now())
+        async with asyncio.timeout(dashboard.settings.page_for.total_seconds()) as timeout:
+            view = View(dashboard, request, visitor, await dashboard.broker.now(), timeout)
             view.format = format
             return await do(view)
     except HANDLED as error:
         problem = problem_of(error)
     except TimeoutError:
-        limit_s = dashboard.settings.page_for.total_seconds()
+        limit_s = dashboard.settings.page_for.total_seconds() if view is None else view.limit_s
         hint = "choose a shorter time range, or a narrower filter"
-        problem = Problem(503, "too_slow", f"this page took longer than {limit_s:g} seconds and was ended", hint=hint)
+        problem = Problem(503, "too_slow", f"this took longer than {limit_s:g} seconds and was ended", hint=hint)
     except Exception:
         _log.exception("a page of the dashboard failed; request %s", request.scope.get("tarry.request_id"))
         problem = internal()

@@ -29,8 +29,8 @@ class DashboardSettings:
     authorize: Authorize | None = None
     """Decides instead of API keys, for a dashboard that is mounted into an application with users of its own."""
     session_for: timedelta = timedelta(hours=12)
-    page_for: timedelta = timedelta(seconds=5)
-    """How long a page may take; then its statement is cancelled."""
+    page_for: timedelta = timedelta(seconds=2)
+    """How long a page may take; then its statement is cancelled. Reading the archive has a time of its own."""
     refresh_every: timedelta = timedelta(seconds=1)
     """How often pages are notified of changes."""
 

@@ -85,6 +85,7 @@ async def download(view: View) -> Response:
             409, "invalid_state", "rules hide parts of texts here, and a Parquet file would have them", hint=hint
         )
     readable = lake_sql.local(await Chosen.of(view).files(view))
+    view.allow(lake_sql.QUERY_FOR_S)
     async with view.dashboard.lake_turns:
         content = await asyncio.to_thread(lake_sql.parquet, readable, view.query.get("sql", ""), MOST_DOWNLOADED)
     headers = {"content-disposition": 'attachment; filename="events.parquet"'}
@@ -99,6 +100,7 @@ async def archive(view: View) -> Page:
     readable = lake_sql.local(files)
     result, refusal = None, None
     if statement and lake_sql.is_installed():
+        view.allow(lake_sql.QUERY_FOR_S)
         try:
             async with view.dashboard.lake_turns:
                 result = await asyncio.to_thread(lake_sql.query, readable, statement, view.limit)
@@ -120,6 +122,7 @@ async def archive(view: View) -> Page:
         install=Commands(cli=lake_sql.INSTALL),
         first=Commands(cli=commands.cli("pipeline", "archive")),
         files=files,
+        run=next(iter(await view.run(view.app.store.analytics.last_runs(["archive"]))), None),
         readable=readable,
         parts=_partitions(parts[: view.limit]),
         hidden=max(0, len(parts) - view.limit),

@@ -159,6 +159,7 @@ async def archived(
         return Archived(refusal=f"its files are in {files[0].lake}, which this process cannot read")
     if not lake_sql.is_installed():
         return Archived(refusal=f"it is read with DuckDB, which is not installed here: {lake_sql.INSTALL}")
+    view.allow(lake_sql.QUERY_FOR_S)
     try:
         async with view.dashboard.lake_turns:
             rows, is_cut = await asyncio.to_thread(
