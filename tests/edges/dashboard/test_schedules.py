@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tarry.core.cron.model import Policy, ScheduleSpec
 from tarry.core.cron.schedule_types import Cron, Periodic
-from tests.edges.dashboard.conftest import Screen, Served, accessible, served
+from tests.edges.dashboard.conftest import IS_TOO_WIDE, Screen, Served, accessible, served
 from tests.kit.blocking import Loop
 from tests.kit.servers import Server
 
@@ -116,6 +116,20 @@ class TestSchedule:
         assert [
             row["verdict"] for row in page.request.get(f"{screen.url}/schedules/nightly/ticks.json").json()["ticks"]
         ]
+
+    def test_its_times_are_shown_in_its_own_zone(self, schedule: str, screen: Screen) -> None:
+        page = screen.open("/schedules/nightly", screen.context(timezone_id="Asia/Kolkata"))
+        page.keyboard.press("a")
+        time, switch = page.locator("#next time").first, page.locator("[data-zone-switch]")
+        for zone, name in (("UTC", "UTC"), ("Local", "GMT+5:30"), ("America/New_York", "GMT−"), ("UTC", "UTC")):  # noqa: RUF001 - as browsers write it
+            expect(switch).to_have_text(zone)
+            expect(time).to_contain_text(name)
+            switch.click()
+        page.set_viewport_size({"width": 390, "height": 844})
+        assert not page.evaluate(IS_TOO_WIDE), "exact times make the page wider than a phone"
+        page.set_viewport_size({"width": 1280, "height": 900})
+        page.goto(f"{screen.url}/schedules")
+        expect(switch).to_have_text("Local")
 
     def test_a_tick_is_explained(self, schedule: str, screen: Screen) -> None:
         page = screen.open("/schedules/nightly?tick=2030-03-10T07:00:00Z")

@@ -49,11 +49,17 @@ if (warning && Math.abs(skew) > 2_000) {
   warning.hidden = false;
 }
 
-function exact(at) {
-  const local = root.dataset.zone === "browser";
-  const zone = local ? Intl.DateTimeFormat().resolvedOptions().timeZone : "UTC";
-  return `${at.toLocaleString("sv-SE", { timeZone: zone })} ${zone}`;
-}
+// UTC, the zone of this browser, or that of the schedule whose page this is.
+const ownZone = () => document.getElementById("main")?.dataset.ownZone;
+const zoneName = () => ({ browser: Intl.DateTimeFormat().resolvedOptions().timeZone, own: ownZone() })[root.dataset.zone] ?? "UTC";
+
+const exact = (at) => `${at.toLocaleString("sv-SE", { timeZone: zoneName() })} ${zoneName()}`;
+// The same with the offset of its zone. With it, browsers do not pad the hours.
+const short = (at) => {
+  const timeZone = zoneName();
+  const name = at.toLocaleString("sv-SE", { timeZone, timeZoneName: "short" }).split(" ").at(-1);
+  return `${at.toLocaleString("sv-SE", { timeZone })} ${name}`;
+};
 
 function tick() {
   const now = Date.now() + skew;
@@ -61,7 +67,7 @@ function tick() {
     const at = new Date(element.dateTime);
     const seconds = (at - now) / 1000;
     const relative = Math.abs(seconds) < 0.5 ? "now" : seconds > 0 ? `in ${length(seconds)}` : `${length(-seconds)} ago`;
-    const words = showsExact() ? exact(at).replace(/ [^ ]+$/, "") : relative;
+    const words = showsExact() ? short(at) : relative;
     if (element.textContent !== words) element.textContent = words;
   }
 }
@@ -78,9 +84,9 @@ function labelTimes() {
 }
 
 function switchZone() {
-  root.dataset.zone = root.dataset.zone === "browser" ? "utc" : "browser";
-  remember("zone", root.dataset.zone);
-  for (const button of document.querySelectorAll("[data-zone-switch]")) button.textContent = root.dataset.zone === "utc" ? "UTC" : "Local";
+  root.dataset.zone = { utc: "browser", browser: ownZone() ? "own" : "utc" }[root.dataset.zone] ?? "utc";
+  if (root.dataset.zone !== "own") remember("zone", root.dataset.zone);
+  for (const button of document.querySelectorAll("[data-zone-switch]")) button.textContent = { utc: "UTC", browser: "Local" }[root.dataset.zone] ?? ownZone();
   labelTimes();
   tick();
   document.dispatchEvent(new CustomEvent("tarry:zone"));
