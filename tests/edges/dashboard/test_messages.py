@@ -347,6 +347,11 @@ class TestInspector:
         page.get_by_role("dialog", name="Reschedule it").get_by_role("button", name="Reschedule").click()
         expect(page.get_by_text("e is rescheduled")).to_be_visible()
         expect(page.locator("#audit")).to_contain_text("reschedule a message by anonymous")
+        events = page.locator("ol.events li")
+        expect(events).to_contain_text(["offered", "edited", "edited"])
+        for event, of in ((0, False), (1, True), (2, True)):
+            assert ("by the operator anonymous" in events.nth(event).inner_text()) is of
+        expect(events.nth(1)).to_contain_text("fields: payload and priority")
         page.get_by_role("button", name="Offer again").click()
         page.get_by_role("dialog", name="Offer it again").get_by_role("button", name="Offer", exact=True).click()
         expect(page.locator(".notice")).to_contain_text("was offered")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from tarry.core.journal.events import Event, EventKind
 from tarry.core.security.audit import Audited
 from tarry.edges.dashboard.screen import View
 from tarry.wire.ids import MessageId, parse_schedule_id
@@ -18,6 +19,9 @@ _PAUSES_S = 60.0
 """Many rows of the audit are read to find these."""
 _BEFORE = timedelta(minutes=1)
 """A row is written before its action is tried."""
+_BY_OPERATORS = frozenset(
+    {EventKind.OFFERED, EventKind.UPDATED, EventKind.EDITED, EventKind.RELEASED, EventKind.BURIED, EventKind.DROPPED}
+)
 
 
 async def paused_by(view: View, paused_at: Mapping[str, datetime]) -> dict[str, str]:
@@ -46,6 +50,17 @@ async def done_to(view: View, queue: str, key: str) -> list[Audited]:
         "audits", _NEWEST_S, lambda: store.run(store.security.audits(limit=NEWEST))
     )
     return [row for row in rows if (row.queue == queue and key in _keys(row)) or id in _path(row).values()]
+
+
+def operators(rows: Sequence[Audited], events: Sequence[Event]) -> dict[int, str]:
+    """The actors by the ids of events: of each action that was done, the first event after its row."""
+    actors: dict[int, str] = {}
+    for row in rows:
+        if row.status is None or row.status < 400:
+            caused = next((event for event in events if row.at <= event.at <= row.at + _BEFORE), None)
+            if caused is not None and caused.kind in _BY_OPERATORS and caused.consumer != row.actor:
+                actors[caused.id] = row.actor
+    return actors
 
 
 def _names(row: Audited) -> Iterator[str]:

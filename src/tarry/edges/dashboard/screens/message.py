@@ -30,7 +30,7 @@ from tarry.core.search.query import Period, Search, Span
 from tarry.core.security.api_keys import Action
 from tarry.core.settings import QueueInfo
 from tarry.edges.dashboard import commands
-from tarry.edges.dashboard.audits import done_to, paused_by
+from tarry.edges.dashboard.audits import done_to, operators, paused_by
 from tarry.edges.dashboard.commands import Commands, message_path
 from tarry.edges.dashboard.error_diff import compared
 from tarry.edges.dashboard.listing import whole
@@ -149,12 +149,14 @@ async def _page(view: View, queue: str, key: str) -> Page:
     is_copied = shown is not None and shown.is_json and not shown.hidden and not shown.cut
     chosen = view.query.get("view", _VIEWS[0])
     folded = _folded(inspected.events)
+    audits = await done_to(view, queue, key)
+    actors = operators(audits, inspected.events)
     steps = [
         {
             "event": event,
             "times": times,
             "since": None if before is None else event.at - before.at,
-            "facts": _facts(event),
+            "facts": [*_facts(event), *([f"by the operator {actors[event.id]}"] if event.id in actors else [])],
             "error": None if event.error is None else redaction.text(event.error),
         }
         for before, (event, times) in zip([None, *(event for event, _ in folded)], folded, strict=False)
@@ -184,7 +186,7 @@ async def _page(view: View, queue: str, key: str) -> Page:
         releases=[releases_at(known, attempt.consumer, attempt.leased_at) for attempt in past.attempts],
         anomalies=related(view, queue, [key]),
         lineage=await _lineage(view, inspected),
-        audits=await done_to(view, queue, key),
+        audits=audits,
         sub_state=sub_state,
         commands=_commands(view, inspected)._replace(pytest=_fixture(queue, body) if is_copied and body else None),
         actions=_actions(view, inspected.live) if inspected.live else {},
@@ -309,15 +311,21 @@ def _facts(event: Event) -> list[str]:
     if event.consumer:
         facts.append(f"by {event.consumer}")
     if event.kind in (EventKind.LEASED, EventKind.TOUCHED) and event.lease_until:
-        facts.append(f"leased until {event.lease_until:%H:%M:%S}")
+        facts.append(f"leased until {event.lease_until:%H:%M:%S} UTC")
     elif event.due_at and event.kind not in (EventKind.ACKED, EventKind.BURIED, EventKind.DROPPED):
-        facts.append(f"due {event.due_at:%Y-%m-%d %H:%M:%S}")
+        facts.append(f"due {event.due_at:%Y-%m-%d %H:%M:%S} UTC")
     if event.size is not None:
         facts.append(f"{event.size:,} bytes")
     for name, value in (event.detail or {}).items():
         if name not in ("headers", "content_type"):
-            facts.append(f"{name.replace('_', ' ')}: {json.dumps(value) if isinstance(value, (list, dict)) else value}")
+            facts.append(f"{name.replace('_', ' ')}: {_fact(value)}")
     return [fact[:200] for fact in facts]
+
+
+def _fact(value: Any) -> Any:
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):  # pyright: ignore[reportUnknownVariableType]
+        return " and ".join(value)  # pyright: ignore[reportUnknownArgumentType]
+    return json.dumps(value) if isinstance(value, (list, dict)) else value
 
 
 def _raw(view: View, events: Sequence[Event]) -> str:
