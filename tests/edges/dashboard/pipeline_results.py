@@ -36,7 +36,12 @@ def _runs(conn: psycopg.Connection[Any], lake: str, rounds: int) -> None:
     jobs = {
         "archive": {"rows": 120_431, "batches": 1, "lake": lake},
         "metrics": {"lake": lake, "days": 1, "minutes": 1_440, "changed": 61},
-        "anomalies": {"lake": lake, "days": ["2026-11-16", "2026-11-17"], "anomalies": 3},
+        "anomalies": {
+            "lake": lake,
+            "days": ["2026-11-16", "2026-11-17"],
+            "seen_until": "2026-11-17T11:59:30+00:00",
+            "anomalies": 3,
+        },
         "forecast": {"lake": lake, "queues": 3, "planned": 1_200},
         "verify": {"ok": True, "events": 120_431, "problems": []},
     }

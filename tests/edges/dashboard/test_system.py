@@ -167,6 +167,9 @@ def test_an_anomaly_is_explained_and_leads_to_its_messages(many: Screen) -> None
     page = many.open("/anomalies/1")
     expect(page.get_by_role("heading", level=1)).to_contain_text(SENTENCE)
     expect(page.locator("#chart-anomaly")).to_contain_text("usual, at most")
+    for path in ("/anomalies/1", "/anomalies", "/archive", "/pipeline"):
+        for panel in many.open(path).locator(".fresh").all():
+            expect(panel).to_have_text(re.compile(r"^batch, run \d+, "))
     link = page.get_by_role("link", name="Show the messages")
     expect(link).to_have_attribute("href", re.compile(r"/messages\?q=queue%3Aorders"))
     expect(page.locator("#factors")).to_contain_text("TimeoutError: no response after <n> s")
@@ -207,6 +210,15 @@ def test_charts_mark_anomalies_pauses_and_deploys(many: Screen, filled: Served) 
     page.get_by_role("list", name="Anomalies").get_by_role("link").first.click()
     expect(page).to_have_url(re.compile(r"/anomalies/\d+"))
     filled.app.queues.resume("orders")
+
+
+def test_a_run_has_its_window_its_watermark_and_what_it_changed(many: Screen) -> None:
+    page = many.open("/pipeline?job=anomalies")
+    row = page.locator("#run-list tbody tr").first
+    expect(row).to_contain_text("2026-11-16 to 2026-11-17")
+    rows = get(many, "/pipeline.json?job=anomalies").json()["runs"]
+    assert (rows[0]["days"], rows[0]["until"]) == ("2026-11-16 to 2026-11-17", "2026-11-17T11:59:30.000000Z")
+    assert get(many, "/pipeline.json?job=metrics").json()["runs"][0]["changed"] == 61
 
 
 def test_a_job_of_the_pipeline_can_be_started_here_or_the_page_explains_why_not(many: Screen) -> None:

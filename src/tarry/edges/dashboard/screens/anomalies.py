@@ -267,7 +267,8 @@ async def _chart(view: View, anomaly: Anomaly, metric: str | None) -> dict[str, 
     analytics = view.app.store.analytics
     try:
         query = AnalyticsQuery(queue=anomaly.queue, since=since, until=until, limit=_MOST_POINTS)
-        rows = {row.minute: row for row in (await view.run(analytics.minutes(query))).rows}
+        page = await view.run(analytics.minutes(query))
+        rows = {row.minute: row for row in page.rows}
         bands = (
             {band.hour_of_week: band for band in await view.run(analytics.bands(anomaly.queue, metric))}
             if metric
@@ -282,7 +283,7 @@ async def _chart(view: View, anomaly: Anomaly, metric: str | None) -> dict[str, 
     if metric is None:
         kinds = (("leased", "leased"), ("acked", "done"), ("failed", "dead"))
         series = [(name, tone, [_value(rows.get(at), name) for at in starts]) for name, tone in kinds]
-        return {"starts": starts, "series": series, "unit": "count", "title": "Messages per minute"}
+        return {"starts": starts, "series": series, "unit": "count", "title": "Messages per minute", "run": page.run}
     values = [_value(rows.get(at), metric) for at in starts]
     inside = [
         value if anomaly.window_from - _MINUTE < at < anomaly.window_to else None
@@ -296,7 +297,7 @@ async def _chart(view: View, anomaly: Anomaly, metric: str | None) -> dict[str, 
     elif anomaly.expected_high is not None:
         series += [("usual, at most", "paused", [anomaly.expected_high] * len(starts))]
     unit = "seconds" if metric in ("processing", "lag") else "count"
-    return {"starts": starts, "series": series, "unit": unit, "title": _TITLES[metric]}
+    return {"starts": starts, "series": series, "unit": unit, "title": _TITLES[metric], "run": page.run}
 
 
 _TITLES = {

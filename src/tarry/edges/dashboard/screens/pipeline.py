@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import date, timedelta
+from dataclasses import replace
+from datetime import date, datetime, timedelta
 from typing import Any
 
 from starlette.responses import Response
@@ -25,7 +26,11 @@ STALE_AFTER = timedelta(hours=1)
 _ROWS = ("rows", "minutes", "hours", "ended", "anomalies", "events", "planned")
 """What a job has produced, by the name that its summary has for it."""
 _HIDDEN = frozenset(
-    {"lake", "lock", "until", "batch", "ok", "seconds", "problems", "round", "seen_until", "calendar", *_ROWS}
+    (
+        *("lake", "lock", "until", "batch", "ok", "seconds", "problems", "round", "seen_until", "calendar"),
+        *("days", "changed"),
+        *_ROWS,
+    )
 )
 _TONES = {"done": "good", "running": "leased"}
 
@@ -46,6 +51,9 @@ async def pipeline(view: View) -> Page:
             Column("started_at", "Started", "time"),
             Column("took_s", "Took", "duration", value=took, hide_small=True),
             Column("rows", "Rows", "number", value=lambda row: rows_of(row.summary), hide_small=True),
+            Column("days", "Days", value=lambda row: days_of(row.summary), hide_small=True),
+            Column("until", "Known until", "time", value=lambda row: known_until(row.summary), hide_small=True),
+            Column("changed", "Changed", "number", value=lambda row: row.summary.get("changed"), hide_small=True),
             Column("result", "Result", value=lambda row: row.error or result_of(row.summary), hide_small=True),
             Column("lake", "Lake", "code", hide_small=True),
         ),
@@ -58,6 +66,7 @@ async def pipeline(view: View) -> Page:
         "Pipeline",
         topics=("clock",),
         listing=listing,
+        shown=replace(listing, columns=[column for column in listing.columns if column.name != "lake"]),
         last=last,
         jobs=JOBS,
         job=job,
@@ -69,6 +78,8 @@ async def pipeline(view: View) -> Page:
         took=took,
         rows_of=rows_of,
         result_of=result_of,
+        days_of=days_of,
+        known_until=known_until,
         tone_of=tone_of,
         commands=Commands(
             curl=commands.curl(view.api("metrics", "forecasts")),
@@ -132,6 +143,21 @@ def took(run: PastRun) -> timedelta | None:
 
 def rows_of(summary: Mapping[str, Any]) -> int | None:
     return next((summary[name] for name in _ROWS if isinstance(summary.get(name), int)), None)
+
+
+def days_of(summary: Mapping[str, Any]) -> str | None:
+    """The window of a run: the days whose results it has published."""
+    days = summary.get("days")
+    if not isinstance(days, (list, tuple)) or not days:
+        return None
+    first, last = str(data_of(days[0])), str(data_of(days[-1]))  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType, reportUnknownVariableType]
+    return first if first == last else f"{first} to {last}"
+
+
+def known_until(summary: Mapping[str, Any]) -> datetime | None:
+    """The watermark: the newest event that the run has seen. What is committed later is part of a later run."""
+    at = summary.get("seen_until") or summary.get("until")
+    return datetime.fromisoformat(at) if isinstance(at, str) else None
 
 
 def result_of(summary: Mapping[str, Any]) -> str:
