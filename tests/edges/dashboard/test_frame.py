@@ -12,6 +12,7 @@ from playwright.sync_api import Page, expect
 from tarry.core.cron.model import ScheduleSpec
 from tarry.core.cron.schedule_types import Cron
 from tarry.core.search.bulk import Verb
+from tarry.core.workers.model import WorkerReport
 from tarry.edges.dashboard import screens
 from tarry.wire.ids import MessageId
 from tests.edges.dashboard.conftest import Screen, Served, accessible, served, violations
@@ -249,14 +250,17 @@ def test_a_time_range_is_dragged_over_a_chart_or_written(screen: Screen) -> None
 
 
 def test_times_are_relative_or_exact_and_a_wrong_clock_is_named(screen: Screen) -> None:
-    context = screen.context()
+    context = screen.context(timezone_id="Asia/Kolkata")
     context.add_init_script("const now = Date.now; Date.now = () => now() + 90_000")
     page = screen.open("/queues/orders/next", context)
     expect(page.locator("[data-skew]")).to_have_text("Clock 1m30s ahead")
     time = page.locator("time[data-when]").first
     expect(time).to_contain_text(re.compile("ago|in "))
     page.keyboard.press("a")
-    expect(time).to_have_text(re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$"))
+    expect(time).to_have_text(re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC$"))
+    page.keyboard.press("z")
+    expect(time).to_have_text(re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d GMT\+5:30$"))
+    page.keyboard.press("z")
     time.click()
     expect(time).to_contain_text(re.compile("ago|in "))
     expect(screen.open("/queues").locator("[data-skew]")).to_be_hidden()
@@ -327,6 +331,23 @@ def test_an_unknown_page_is_a_problem_with_a_way_back(screen: Screen) -> None:
     response = screen.get("/nothing/here")
     assert response.status == 404
     assert "there is no such page" in response.text()
+
+
+def test_a_worker_with_a_wrong_clock_is_named_on_every_page(browser: Any, server: Server, loop: Loop) -> None:
+    made = served(server, loop)
+    now, store = datetime.now(UTC), made.app.store
+    about: dict[str, Any] = {"consumer": "billing", "pid": 1, "version": "1", "queues": ("orders",), "concurrency": 1}
+    for host, skew in (("host-a", 90), ("host-b", 0)):
+        at = now + timedelta(seconds=skew)
+        store.run(store.workers.report(WorkerReport(**about, id=host, host=host, at=at, extensions=0, release=None)))
+    screen = Screen(browser, made.url)
+    page = screen.open("/queues")
+    expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")  # it was read in the background
+    page.reload()
+    expect(page.get_by_role("banner").get_by_role("link", name=re.compile("^Clock of"))).to_have_text("Clock of host-a")
+    screen.close()
+    made.closing.close()
+    assert screen.errors == []
 
 
 def test_a_demonstration_lists_first_steps_and_ticks_them(browser: Any, server: Server, loop: Loop) -> None:

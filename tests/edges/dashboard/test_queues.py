@@ -16,6 +16,9 @@ from tests.edges.dashboard.dead_letters import bury
 @pytest.fixture(scope="module", autouse=True)
 def problems(dashboard: Served) -> None:
     app = dashboard.app
+    app.queues.create("rested")
+    app.queues.pause("rested", reason="deploy")
+    app.queues.resume("rested")
     app.queue("alone").offer("waits", 1)
     bury(app, "broken", 9, "TimeoutError: after 3 s")
     bury(app, "broken", 1, "KeyError: 'id'", first=9)
@@ -67,6 +70,16 @@ def test_the_page_of_a_queue_has_its_problems_retries_and_last_messages(screen: 
     expect(broken.get_by_role("link")).to_have_attribute("href", re.compile("/queues/broken/dead/groups/[0-9a-f]{12}$"))
 
 
+def test_what_comes_next_ends_with_the_number_of_the_rest(screen: Screen, dashboard: Served) -> None:
+    queue = dashboard.app.queue("many")
+    for number in range(23):
+        queue.offer(f"k{number}", 1, after=timedelta(hours=1))
+    page = screen.open("/queues/many")
+    page.keyboard.press("p")
+    page.locator("#next").get_by_role("link", name="and 3 more").click()
+    expect(page.locator("#message-table tbody tr")).to_have_count(23)
+
+
 def test_settings_are_changed_after_a_preview_and_the_audit_has_both_values(screen: Screen, dashboard: Served) -> None:
     dashboard.app.queues.create("tuned")
     page = screen.open("/queues/tuned/settings")
@@ -82,13 +95,10 @@ def test_settings_are_changed_after_a_preview_and_the_audit_has_both_values(scre
     assert row.detail["result"] == "tuned: changed lease_for from 30s to 45s"
 
 
-def test_a_pause_that_has_ended_is_marked_in_the_charts(screen: Screen, dashboard: Served) -> None:
-    queues = dashboard.app.queues
-    queues.create("rested")
-    queues.pause("rested", reason="deploy")
-    queues.resume("rested")
-    page = screen.open("/queues/rested")
-    expect(page.locator("#chart-marks li")).to_have_text(re.compile("rested was paused"))
+def test_a_pause_that_has_ended_is_marked_in_the_charts(screen: Screen) -> None:
+    for path in ("/queues/rested", "/"):
+        mark = screen.open(path).locator("#chart-marks").get_by_role("link", name="rested was paused")
+        expect(mark).to_have_attribute("href", re.compile("/queues/rested$"))
 
 
 def test_a_message_is_offered_with_a_lease_and_attempts_of_its_own(screen: Screen, dashboard: Served) -> None:

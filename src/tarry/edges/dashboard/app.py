@@ -98,6 +98,7 @@ class Dashboard:
             "token": view.token,
             "topics": " ".join(page.topics),
             "badges": self.badges.counts(view.sees),
+            "skewed": self.badges.skewed,
             "screens": [entry.screen for entry in screens.PARTS if _shows(view.visitor, entry.screen)],
             **page.values,
         }

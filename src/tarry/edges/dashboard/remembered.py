@@ -7,13 +7,16 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from tarry.core.analytics.anomalies import Anomaly
 from tarry.core.analytics.port import AnalyticsQuery
 from tarry.core.errors import TarryError
+from tarry.core.journal.events import Event, EventKind
 from tarry.core.ports import AsyncStore
 from tarry.core.security.audit import Audited
+from tarry.core.workers.model import RunningWorker
 
 R = TypeVar("R")
 _MOST = 1_000
@@ -23,6 +26,8 @@ _OPEN = 100
 _DEPLOYS = 50
 _DEPLOYS_S = 60.0
 """A process that did not mark a deploy itself shows it after this time: many rows of the audit are read to find marks."""
+_PAUSES = (EventKind.QUEUE_PAUSED, EventKind.QUEUE_RESUMED)
+_SKEW = timedelta(seconds=2)
 MARK = "mark a deploy"
 """The action whose rows in the audit are marks of charts."""
 _log = logging.getLogger("tarry")
@@ -68,6 +73,10 @@ class Badges:
         self._anomalies: Sequence[Anomaly] = ()
         self.deploys: Sequence[Audited] = ()
         """What was marked lately, the newest first."""
+        self.skewed: Sequence[RunningWorker] = ()
+        """Workers whose clock differs from the database's."""
+        self.pauses: Sequence[Event] = ()
+        """Queues that were paused or resumed lately, the newest first."""
         self._deploys_at = float("-inf")
 
     def counts(self, sees: Callable[[str], bool]) -> dict[str, int]:
@@ -98,6 +107,10 @@ class Badges:
             self._anomalies = page.rows
             if self._timer() >= self._deploys_at + _DEPLOYS_S:
                 await self.read_deploys()
+                events = self._store.analytics.events(AnalyticsQuery(limit=_DEPLOYS), kinds=_PAUSES)
+                self.pauses = (await self._store.run(events)).rows
+            workers = await self._store.run(self._store.workers.list())
+            self.skewed = [worker for worker in workers if abs(worker.skew) > _SKEW]
             self._counts = {"dead": dead, "anomalies": Counter(alike[0].queue for alike in self._grouped(page.rows))}
         except TarryError as error:
             _log.info("the numbers in the navigation were not read: %s", error)

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from tarry.core.analytics.anomalies import Severity
 from tarry.core.errors import InvalidInput
+from tarry.core.journal.events import Event, EventKind
 from tarry.core.messages.model import Counted
 from tarry.core.rollups.health import JUDGED_FOR, Concern, Finding, Lag
 from tarry.core.rollups.model import Measure, RollupWindow, summed
@@ -69,7 +70,11 @@ async def overview(view: View) -> Page:
         lag=_latest(series.lags),
         totals=_totals(rows),
         sentences=sentences(series, chosen, await lag_before(view, names)),
-        marks=marks(view, [row.health.info for row in rows]),
+        marks=marks(
+            view,
+            [row.health.info for row in rows],
+            past_pauses([event for event in view.dashboard.badges.pauses if view.sees(event.queue)]),
+        ),
         strip=await next_hour(view),
         deploy=Commands(curl=commands.form(view.form_url("deploys"), {"text": "shop 1.4.2"})),
         commands=Commands(
@@ -157,6 +162,21 @@ def marks(view: View, infos: Sequence[QueueInfo], more: Sequence[ChartMark] = ()
         marked.append(ChartMark(row.at, row.at, "delayed", view.redaction.text(form.get("text", ""))))
     shown = [mark for mark in marked if mark.until >= view.range.since and mark.since < view.range.until]
     return sorted(shown, key=lambda mark: mark.since, reverse=True)[:_MARKS]
+
+
+def past_pauses(events: Sequence[Event]) -> list[ChartMark]:
+    """Those that have ended. `events`: newest first."""
+    pauses: list[ChartMark] = []
+    resumed_at: dict[str, datetime] = {}
+    for event in events:
+        if event.kind is EventKind.QUEUE_RESUMED:
+            resumed_at[event.queue] = event.at
+        elif event.kind is EventKind.QUEUE_PAUSED and event.queue in resumed_at:
+            until = resumed_at.pop(event.queue)
+            pauses.append(
+                ChartMark(event.at, until, "paused", f"{event.queue} was paused", path("queues", event.queue))
+            )
+    return pauses
 
 
 def rates(series: TimeSeries, chosen: TimeRange) -> dict[str, list[float | None]]:

@@ -31,7 +31,7 @@ from tarry.edges.dashboard.ranges import TimeRange
 from tarry.edges.dashboard.rendering import size
 from tarry.edges.dashboard.screen import Page, View
 from tarry.edges.dashboard.screens.anomalies import related
-from tarry.edges.dashboard.screens.overview import ChartMark, lag_before, linked, marks, next_hour, rates, sentences
+from tarry.edges.dashboard.screens.overview import lag_before, linked, marks, next_hour, past_pauses, rates, sentences
 from tarry.edges.dashboard.screens.queues import screen
 from tarry.edges.formats import delay, duration, length, moment, roughly
 from tarry.edges.http.problems import Problem
@@ -104,7 +104,7 @@ async def queue(view: View) -> Page:
         series=series,
         rates=rates(series, chosen),
         sentences=sentences(series, chosen, await lag_before(view, [name])),
-        marks=marks(view, [health.info], past_pauses(name, events.rows)),
+        marks=marks(view, [health.info], past_pauses(events.rows)),
         anomalies=related(view, name),
         lag=Lag.of(summed(series.buckets)),
         work=Lag.of(summed(work)),
@@ -275,19 +275,6 @@ def checked_json(text: str) -> bytes:
         hint = 'a text needs quotes: "hello"'
         raise InvalidInput(f"the payload is not JSON: {error}", hint=hint) from None
     return text.strip().encode()
-
-
-def past_pauses(queue: str, events: Sequence[Event]) -> list[ChartMark]:
-    """Those that have ended. `events`: newest first."""
-    pauses: list[ChartMark] = []
-    resumed_at: datetime | None = None
-    for event in events:
-        if event.kind is EventKind.QUEUE_RESUMED:
-            resumed_at = event.at
-        elif event.kind is EventKind.QUEUE_PAUSED and resumed_at is not None:
-            pauses.append(ChartMark(event.at, resumed_at, "paused", f"{queue} was paused"))
-            resumed_at = None
-    return pauses
 
 
 async def upcoming(view: View, name: str) -> Listing:
