@@ -112,6 +112,11 @@ class TestOrder:
         assert keys(queue.try_poll_many(2, lowest_first=True, type="t")) == ["50", "51"]
         assert keys(queue.try_poll_many(9)) == ["90", "91"]
 
+    def test_a_batch_with_the_lowest_priority_first_is_in_that_order(self, queue: Queue[Any]) -> None:
+        for n, priority in enumerate((5, 0, 9, 0, 5)):
+            queue.offer(f"{priority}{n}", 1, at=START - n * SECOND, priority=priority)
+        assert keys(queue.try_poll_many(9, lowest_first=True)) == ["03", "01", "54", "50", "92"]
+
     def test_one_by_one_gives_the_same_order_as_all_at_once(self, queue: Queue[Any]) -> None:
         for n in range(12):
             queue.offer(f"k{n}", 1, at=START - (n * 7 % 5) * SECOND, priority=n * 5 % 3)

@@ -195,7 +195,7 @@ def poll(
                 raise
             rows = []  # see `_unless_locked`
         ended = timer()
-        sort_in_order(rows)
+        sort_in_order(rows, lowest_first=options.lowest_first)
         cursor.learn(scan, ended - started, ended, rows)
         rounds += 1
         taken_before = len(taken)
@@ -213,15 +213,16 @@ def poll(
     if broken:
         yield from _nack_leased(queue, broken, now)
     if rounds > 1:
-        taken.sort(key=lambda lease: (-lease.priority, lease.due_at, lease.version))
+        sign = 1 if options.lowest_first else -1
+        taken.sort(key=lambda lease: (sign * lease.priority, lease.due_at, lease.version))
     return taken
 
 
-def sort_in_order(rows: list[LeasedRow]) -> None:
+def sort_in_order(rows: list[LeasedRow], *, lowest_first: bool = False) -> None:
     """Sort by priority, due time and version."""
     if len(rows) > 1:
         rows.sort(key=_DUE)
-        rows.sort(key=_PRIORITY, reverse=True)  # stable
+        rows.sort(key=_PRIORITY, reverse=not lowest_first)  # stable
 
 
 def _judge(
