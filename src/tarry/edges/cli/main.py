@@ -41,6 +41,11 @@ def cli() -> typer.Typer:
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
+    if cast("Any", sys.stderr) is None:  # closed: otherwise the next file or socket would get its number
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123
+    if cast("Any", sys.stdout) is None:
+        _report("stdout is closed, so no result can be printed", "redirect it: >/dev/null", ExitCode.USAGE, args)
+        return ExitCode.USAGE
     for stream in (sys.stdout, sys.stderr):
         # Characters that the terminal cannot show are escaped.
         if hasattr(stream, "reconfigure"):
