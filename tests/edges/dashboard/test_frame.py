@@ -16,6 +16,7 @@ from tarry.core.workers.model import WorkerReport
 from tarry.edges.dashboard import screens
 from tarry.wire.ids import MessageId
 from tests.edges.dashboard.conftest import Screen, Served, accessible, served, violations
+from tests.edges.dashboard.dead_letters import bury
 from tests.kit.blocking import Loop
 from tests.kit.servers import Server
 
@@ -354,6 +355,9 @@ def test_a_demonstration_lists_first_steps_and_ticks_them(browser: Any, server: 
     made = served(server, loop, environment="demo")
     made.app.queues.create("orders")
     screen = Screen(browser, made.url)
+    bury(made.app, "failing", 1, "ValueError: 1")
+    hint = screen.open("/dead").locator("#canary-hint").get_by_role("link", name="redrive a group")
+    expect(hint).to_have_attribute("href", re.compile("/queues/failing/dead/groups/[0-9a-f]{12}$"))
     page = screen.open("/queues/orders")
     steps = page.locator("[data-steps]")
     expect(steps.get_by_role("link")).to_have_count(5)

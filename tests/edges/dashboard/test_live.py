@@ -185,6 +185,51 @@ def test_a_refresh_that_is_under_way_leaves_a_field_alone(screen: Screen, dashbo
     expect(page.get_by_role("link", name="new", exact=True)).to_be_visible()
 
 
+def test_without_web_locks_each_tab_has_a_stream(screen: Screen, queue: str) -> None:
+    context = screen.context()
+    context.add_init_script("Object.defineProperty(navigator, 'locks', {value: undefined})")
+    streams: list[str] = []
+    context.on("request", lambda request: streams.append(request.url) if request.url.endswith("/live") else None)
+    for _ in range(2):
+        is_live(screen.open(f"/queues/{queue}", context))
+    assert len(streams) == 2
+
+
+HIDE = """(hidden) => {
+  Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+def test_a_hidden_page_gives_its_stream_back_after_half_a_minute(screen: Screen, queue: str) -> None:
+    page = screen.open(f"/queues/{queue}")
+    is_live(page)
+    page.clock.install()
+    ended: list[str] = []
+    page.on("requestfailed", lambda request: ended.append(request.url))
+    page.evaluate(HIDE, True)
+    page.clock.fast_forward("00:20")
+    assert ended == []
+    with page.expect_event("requestfailed", lambda request: request.url.endswith("/live")):
+        page.clock.fast_forward("00:11")
+    with page.expect_request("**/live"):
+        page.evaluate(HIDE, False)
+
+
+def test_changes_of_state_are_announced_at_most_twice_a_minute(screen: Screen, queue: str) -> None:
+    page = screen.open(f"/queues/{queue}")
+    is_live(page)
+    page.clock.install()
+    spoken = page.locator("#announce")
+    page.clock.fast_forward("00:31")
+    for _ in range(3):
+        page.keyboard.press("p")
+        expect(spoken).to_have_text("Live updates: Paused")
+    page.clock.fast_forward("00:31")
+    page.keyboard.press("p")
+    expect(spoken).to_have_text("Live updates: Live")
+
+
 @pytest.fixture
 def restartable(server: Server, loop: Loop) -> Iterator[Served]:
     made = served(server, loop)
@@ -220,7 +265,7 @@ def test_a_page_survives_a_restart_of_the_server_and_misses_nothing(browser: Any
 def test_a_page_fetches_itself_when_its_stream_is_back(screen: Screen, queue: str) -> None:
     """Without a word of the server: events of that time are not repeated."""
     context = screen.context()
-    context.route("**/live", lambda route: route.fulfill(content_type="text/event-stream", body="retry: 50\n\n"))
+    context.route("**/live", lambda route: route.fulfill(content_type="text/event-stream", body=":\n\n"))
     page = context.new_page()
     with page.expect_request(lambda request: "x-tarry-refresh" in request.headers):
         page.goto(f"{screen.url}/queues/{queue}")

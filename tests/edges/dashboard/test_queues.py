@@ -62,6 +62,7 @@ def test_the_page_of_a_queue_has_its_problems_retries_and_last_messages(screen: 
     )
     expect(page.locator("#next-table tbody tr")).to_contain_text(re.compile("later.*in 59m|later.*in 1h", re.DOTALL))
     expect(page.locator("#lag")).to_contain_text("2 first deliveries")
+    assert page.locator("#chart-work").evaluate("chart => chart.plot.bands.map(({series}) => series)") == [[3, 1]]
     data = page.locator("#chart-rate")
     data.get_by_text("Show data").click()
     expect(data.get_by_role("table")).to_be_visible()
