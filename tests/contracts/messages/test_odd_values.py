@@ -75,9 +75,9 @@ def test_subclasses_of_text_and_numbers_are_stored_as_such(queue: Queue[Any]) ->
     class Number(int):
         pass
 
-    queue.offer(Text("a"), 1, type=Text("t"), priority=Number(3))
-    queue.offer_many([Message(key=Text("b"), payload=1, type=Text("t"), max_attempts=Number(2)), Message(payload=1)])
-    assert [delivery.key for delivery in queue.try_poll_many(2, type=Text("t"))] == ["a", "b"]
+    queue.offer(Text("a"), 1, type=Text("text"), priority=Number(3))
+    queue.offer_many([Message(key=Text("b"), payload=1, type=Text("text"), max_attempts=Number(2)), Message(payload=1)])
+    assert [delivery.key for delivery in queue.try_poll_many(2, type=Text("text"))] == ["a", "b"]
     assert seen(queue, Text("a")).priority == 3
     assert queue.drop(Text("a"))
 

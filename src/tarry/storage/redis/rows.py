@@ -18,7 +18,7 @@ from tarry.core.messages.retry import Retry
 from tarry.core.messages.states import live_state
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.storage.redis.operation import duration, instant, json_text, micros, since, stored_retry
-from tarry.wire.base import same_fields
+from tarry.wire.base import plain, same_fields
 
 P = TypeVar("P")
 
@@ -169,7 +169,7 @@ def packed_options(
 ) -> bytes:
     """Options in the bytes of `pack_options` in `_packed.lua`: an offer is compared with the live row."""
     values = (content_type, type, headers, duration(lease_for), max_attempts, stored_retry(retry))
-    return msgspec.msgpack.encode([False if value is None else value for value in values])
+    return msgspec.msgpack.encode([False if value is None else value for value in values], enc_hook=plain)
 
 
 def split_headers(headers: Mapping[str, str] | None) -> tuple[str | None, str | None]:
