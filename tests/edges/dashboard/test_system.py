@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from io import BytesIO
 from pathlib import Path
@@ -12,13 +13,15 @@ from typing import Any
 import psycopg
 import pyarrow.parquet as pq
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tarry.admin import described
 from tarry.core.settings import StoreSettings
 from tarry.edges.dashboard.screens.system import setting_rows
+from tarry.edges.spark.report.html import page as report_page
 from tests.edges.dashboard.conftest import IS_TOO_WIDE, Screen, Served, accessible, served
 from tests.edges.dashboard.pipeline_results import SENTENCE, publish
+from tests.edges.spark.sample_report import NASTY, full
 from tests.kit.blocking import Loop
 from tests.kit.servers import Server
 
@@ -328,3 +331,22 @@ def test_without_duckdb_the_page_names_the_extra(many: Screen, monkeypatch: pyte
     page = many.open("/archive")
     expect(page.get_by_role("main")).to_contain_text("pip install 'tarry[archive]'")
     expect(page.get_by_role("table", name="Partitions")).to_contain_text("orders")
+
+
+def test_the_file_with_the_report_of_the_pipeline_draws_its_charts_and_fetches_nothing(
+    browser: Browser, tmp_path: Path
+) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(report_page(replace(full(NASTY), notes=(NASTY,))), encoding="utf-8")
+    errors: list[str] = []
+    fetched: list[str] = []
+    shown = browser.new_page()
+    shown.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    shown.on("pageerror", lambda error: errors.append(str(error)))
+    shown.on("dialog", lambda dialog: errors.append(dialog.message))
+    shown.on("request", lambda request: fetched.append(request.url))
+    shown.goto(file.as_uri())
+    expect(shown.locator("tarry-chart canvas")).to_have_count(5)
+    assert errors == []
+    assert [url for url in fetched if not url.startswith("data:")] == [file.as_uri()]
+    shown.close()

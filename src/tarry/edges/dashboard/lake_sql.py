@@ -57,6 +57,10 @@ _PLAIN = frozenset(
 """Types that Python has; others are shown as text."""
 
 
+class TooMuch(InvalidInput):
+    """The query needs more time or memory than it may have."""
+
+
 class QueryResult(NamedTuple):
     columns: list[str]
     rows: list[tuple[Any, ...]]
@@ -132,13 +136,11 @@ def _opened(
         _open_lake(conn, files, columns, folder)
         yield conn
     except duckdb.InterruptException:
-        raise InvalidInput(
+        raise TooMuch(
             f"the query took longer than {query_for_s:g} seconds and was cut off", hint="choose fewer days or one queue"
         ) from None
     except duckdb.OutOfMemoryException:
-        raise InvalidInput(
-            f"the query needs more than {MEMORY} of memory", hint="choose fewer days, or aggregate"
-        ) from None
+        raise TooMuch(f"the query needs more than {MEMORY} of memory", hint="choose fewer days, or aggregate") from None
     except duckdb.Error as error:
         raise InvalidInput(
             f"DuckDB: {str(error).splitlines()[0]:.300}", hint=f"columns: {', '.join(COLUMNS)}"

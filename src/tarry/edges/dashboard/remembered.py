@@ -88,6 +88,10 @@ class Badges:
             for name, of_queues in self._counts.items()
         }
 
+    def queues(self, sees: Callable[[str], bool]) -> list[str]:
+        """Some of the queues that the visitor sees, by name."""
+        return sorted(filter(sees, self._counts.get("dead", ())))
+
     def anomalies(self, sees: Callable[[str], bool]) -> list[Anomaly]:
         """The open ones, the newest first."""
         return [row for row in self._anomalies if sees(row.queue)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -22,6 +22,7 @@ from tarry.edges.dashboard import access
 from tarry.edges.dashboard.access import Visitor
 from tarry.edges.dashboard.commands import path as make_path
 from tarry.edges.dashboard.listing import Format, Listing, whole
+from tarry.edges.dashboard.narrower import Narrower, NarrowerFunction, nothing
 from tarry.edges.dashboard.ranges import DEFAULT, TimeRange, time_range
 from tarry.edges.dashboard.redaction import Redaction
 from tarry.edges.http import audit_refusals
@@ -180,13 +181,19 @@ class Screen:
     routes: list[BaseRoute] = field(default_factory=list[BaseRoute])
 
     def page(
-        self, path: str, action: Action = Action.READ, *, all_queues: bool = False
+        self,
+        path: str,
+        action: Action = Action.READ,
+        *,
+        all_queues: bool = False,
+        narrower: NarrowerFunction = nothing,
     ) -> Callable[[PageFunction], PageFunction]:
-        """Register a page. It also responds at `path.json` and `path.csv` if its path ends with a name."""
+        """Register a page. It also responds at `path.json` and `path.csv` if its path ends with a name. `narrower`: what it
+        offers when it ran over its time."""
 
         def register(function: PageFunction) -> PageFunction:
             for format in ("html", *(() if path.endswith(("}", "/")) else FORMATS)):
-                endpoint = self._page_endpoint(function, action, format, all_queues=all_queues)
+                endpoint = self._page_endpoint(function, action, format, all_queues=all_queues, narrower=narrower)
                 suffix = "" if format == "html" else f".{format}"
                 self.routes.append(Route(f"{path}{suffix}", endpoint, methods=["GET"], name=f"{self.name}{suffix}"))
             return function
@@ -237,7 +244,13 @@ class Screen:
         return register
 
     def _page_endpoint(
-        self, function: PageFunction, action: Action, format: Format, *, all_queues: bool
+        self,
+        function: PageFunction,
+        action: Action,
+        format: Format,
+        *,
+        all_queues: bool,
+        narrower: NarrowerFunction,
     ) -> Callable[[Request], Awaitable[Response]]:
         async def show(view: View) -> Response:
             page = await function(view)
@@ -251,7 +264,7 @@ class Screen:
             return view.dashboard.render(view, page, self)
 
         async def endpoint(request: Request) -> Response:
-            return await respond(request, action, show, format, all_queues=all_queues)
+            return await respond(request, action, show, format, all_queues=all_queues, narrower=narrower)
 
         return endpoint
 
@@ -263,6 +276,7 @@ async def respond(
     format: Format,
     *,
     all_queues: bool = False,
+    narrower: NarrowerFunction = nothing,
 ) -> Response:
     """Check the visitor, run the page or action within its time, and show what went wrong as a page or a problem."""
     dashboard: Dashboard = request.app.state.dashboard
@@ -281,8 +295,7 @@ async def respond(
         problem = problem_of(error)
     except TimeoutError:
         limit_s = dashboard.settings.page_for.total_seconds() if view is None else view.limit_s
-        hint = "choose a shorter time range, or a narrower filter"
-        problem = Problem(503, "too_slow", f"this took longer than {limit_s:g} seconds and was ended", hint=hint)
+        problem = _too_slow(limit_s, [] if view is None else narrower(view))
     except Exception:
         _log.exception("a page of the dashboard failed; request %s", request.scope.get("tarry.request_id"))
         problem = internal()
@@ -290,6 +303,15 @@ async def respond(
         named = f"dashboard: {request.method} {request.scope['route'].path_format}"
         await dashboard.broker.refusals.note(request, named, problem, key_text(request))
     return dashboard.respond_problem(request, problem, format, view)
+
+
+def _too_slow(limit_s: float, narrower: Sequence[Narrower]) -> Problem:
+    hint = (
+        "choose one of these, which read less" if narrower else "the database is busy: the page System shows with what"
+    )
+    links = [link._asdict() for link in narrower]
+    text = f"this took longer than {limit_s:g} seconds and was ended"
+    return Problem(503, "too_slow", text, hint=hint, narrower=links)
 
 
 def _is_unknown(request: Request, problem: Problem) -> bool:

@@ -22,6 +22,7 @@ from tarry.core.security.api_keys import Action
 from tarry.edges.dashboard import commands
 from tarry.edges.dashboard.commands import Commands, path
 from tarry.edges.dashboard.listing import Column, Listing, whole
+from tarry.edges.dashboard.narrower import filtered_by_queue
 from tarry.edges.dashboard.ranges import floor
 from tarry.edges.dashboard.screen import Page, Screen, View
 from tarry.edges.http.problems import Problem
@@ -60,7 +61,7 @@ class Factor(NamedTuple):
     """Others of its kind occurred before."""
 
 
-@screen.page("/anomalies")
+@screen.page("/anomalies", narrower=filtered_by_queue)
 async def anomalies(view: View) -> Page:
     analytics, query = view.app.store.analytics, view.query
     severity, state = query.get("severity") or None, query.get("state", "open")

@@ -14,6 +14,7 @@ from tarry.core.errors import InvalidInput, InvalidState
 from tarry.edges.dashboard import commands, lake_sql
 from tarry.edges.dashboard.commands import Commands
 from tarry.edges.dashboard.listing import Column, Listing
+from tarry.edges.dashboard.narrower import MOST_QUEUES, Narrower
 from tarry.edges.dashboard.screen import Page, Screen, View
 from tarry.edges.http.problems import Problem
 
@@ -117,6 +118,7 @@ async def archive(view: View) -> Page:
         listing=listing,
         result=result,
         refusal=refusal,
+        narrower=_narrower(view, chosen, readable) if isinstance(refusal, lake_sql.TooMuch) else [],
         statement=statement or _EXAMPLES[0][1],
         is_installed=lake_sql.is_installed(),
         install=Commands(cli=lake_sql.INSTALL),
@@ -144,6 +146,16 @@ async def archive(view: View) -> Page:
             python=program(readable[0].lake) if readable else None,
         ),
     )
+
+
+def _narrower(view: View, chosen: Chosen, files: Sequence[ArchivedFile]) -> list[Narrower]:
+    """The query on one day, or on one queue, of the files that it was to read."""
+    days = sorted({each.file.day for each in files}, reverse=True)
+    queues = sorted({each.file.queue for each in files})
+    links = [Narrower(f"{day} alone", view.here(since=day, until=day)) for day in days[:1] if len(days) > 1]
+    if chosen.queue is None and len(queues) > 1:
+        links += [Narrower(f"queue {name} alone", view.here(queue=name)) for name in queues[:MOST_QUEUES]]
+    return links
 
 
 def program(lake: str) -> str:

@@ -19,6 +19,7 @@ from tarry.core.rollups.model import QueueSlice, RollupWindow, due_share
 from tarry.edges.dashboard import charts, commands
 from tarry.edges.dashboard.commands import Commands, message_path
 from tarry.edges.dashboard.listing import Column, Listing
+from tarry.edges.dashboard.narrower import Narrower, filtered_by_queue
 from tarry.edges.dashboard.ranges import floor
 from tarry.edges.dashboard.screen import Page, Screen, View
 from tarry.edges.dashboard.screens.schedule_editor import BROWSER_ZONE
@@ -31,7 +32,7 @@ _CAPACITY_S = 60.0
 """How long the capacity of queues is remembered."""
 _TICKS_S = 10.0
 """How long the ticks of unchanged schedules are remembered."""
-_COMPUTED_S = 2.0
+_COMPUTED_S = 1.0
 """How long ticks are computed for one page; schedules beyond are left out, and the page shows how many."""
 _LISTED = 50
 _LISTED_QUEUES = 10
@@ -91,7 +92,19 @@ class Grid(NamedTuple):
     """Schedules whose ticks took too long to compute."""
 
 
-@screen.page("/calendar")
+def _narrower(view: View) -> list[Narrower]:
+    chosen = SPANS.get(view.query.get("span", "7d"))
+    length = None if chosen is None else _length(chosen)
+    shorter = [name for name, span in SPANS.items() if length is not None and _length(span) < length]
+    spans = [Narrower(f"the next {name}", view.here(span=name, at=None, after=None)) for name in reversed(shorter)]
+    return [*spans, *filtered_by_queue(view)]
+
+
+def _length(span: CalendarSpan) -> timedelta:
+    return span.rows * span.row
+
+
+@screen.page("/calendar", narrower=_narrower)
 async def calendar(view: View) -> Page:
     span = SPANS.get(view.query.get("span", "7d"))
     if span is None:

@@ -26,6 +26,7 @@ from tarry.core.workers.model import REPORT_EVERY, RunningWorker
 from tarry.edges.dashboard import commands
 from tarry.edges.dashboard.commands import Commands, path
 from tarry.edges.dashboard.listing import Column, Listing
+from tarry.edges.dashboard.narrower import shorter_ranges
 from tarry.edges.dashboard.ranges import RANGES, TimeRange, floor
 from tarry.edges.dashboard.rendering import plural
 from tarry.edges.dashboard.screen import Page, Screen, View
@@ -133,7 +134,7 @@ COLUMNS = (
 )
 
 
-@screen.page("/consumers")
+@screen.page("/consumers", narrower=shorter_ranges)
 async def consumers(view: View) -> Page:
     rows = await _rows(view, (await _leases(view)).messages)
     after = view.query.get("after", "")
@@ -165,7 +166,7 @@ async def consumers(view: View) -> Page:
     )
 
 
-@screen.page("/consumers/{consumer:path}")
+@screen.page("/consumers/{consumer:path}", narrower=shorter_ranges)
 async def consumer(view: View) -> Page:
     name = view.path["consumer"]
     page = await _leases(view)

@@ -18,6 +18,7 @@ from tarry.core.security.api_keys import Action
 from tarry.core.workers.model import RELEASE_NOTED_EVERY, WorkerRelease, releases_of
 from tarry.edges.dashboard.commands import path
 from tarry.edges.dashboard.listing import Column, Listing
+from tarry.edges.dashboard.narrower import filtered_by_queue, shorter_ranges
 from tarry.edges.dashboard.redaction import HIDDEN
 from tarry.edges.dashboard.screen import Page, Screen, View
 from tarry.edges.dashboard.screens import dead_choice
@@ -72,7 +73,7 @@ def letter_path(queue: str, version: int) -> str:
     return path("queues", queue, "dead", "letters", str(version))
 
 
-@screen.page("/dead")
+@screen.page("/dead", narrower=filtered_by_queue)
 async def groups(view: View) -> Page:
     store = view.app.store
     await view.dashboard.roll_ups.fresh()
@@ -173,7 +174,7 @@ async def _group_rows(view: View, queue: str, known: Mapping[str, Sequence[Worke
     ]
 
 
-@screen.page("/queues/{queue}/dead/groups/{fingerprint}")
+@screen.page("/queues/{queue}/dead/groups/{fingerprint}", narrower=shorter_ranges)
 async def group(view: View) -> Page:
     queue, fingerprint = view.path["queue"], view.path["fingerprint"]
     where = DeadFilter.of({"fingerprint": fingerprint})

@@ -16,12 +16,13 @@ from tarry.core.messages.model import MessagePosition, StoredMessage
 from tarry.core.messages.states import LIVE, State
 from tarry.core.search.bulk import IDLE_FOR, BulkJob, Verb
 from tarry.core.search.hits import Hit
-from tarry.core.search.query import LONGEST, QUALIFIERS, Search, parse, without
+from tarry.core.search.query import EVER, LONGEST, QUALIFIERS, Search, parse, quoted, without
 from tarry.core.security.api_keys import Action
 from tarry.core.settings import QueueInfo
 from tarry.edges.dashboard import commands
 from tarry.edges.dashboard.commands import Commands, message_path, path
 from tarry.edges.dashboard.listing import Column, Listing, whole
+from tarry.edges.dashboard.narrower import Narrower, of_each_queue
 from tarry.edges.dashboard.screen import Page, Screen, View
 from tarry.edges.http.problems import Problem
 from tarry.services.bulk import SeenMessage, apply
@@ -33,6 +34,8 @@ DONE_BY = {Verb.DELIVER: "made due now", Verb.BURY: "buried", Verb.DROP: "droppe
 _STATES = ("delayed", "ready", "leased", "dead", "done")
 _SHOWN = ("queue", "state", "at", "attempt", "priority", "type", "consumer", "error")
 """Columns of the table unless others are chosen: `?columns=queue,at,version`. That of keys is always there."""
+_INDEXED = ("", "key", "queue", "state", "due", "priority")
+"""Qualifiers that an index answers; by the others each message is read."""
 _NOTHING = Hits(rows=[], scanned=0, complete=True)
 
 
@@ -45,7 +48,30 @@ def sub_state(message: Hit | StoredMessage[bytes], info: QueueInfo | None, now: 
     return "retrying" if message.attempt and message.state in (State.DELAYED, State.READY) else None
 
 
-@screen.page("/messages")
+def _narrower(view: View) -> list[Narrower]:
+    """The search without what must be read of each message, in one queue, of an hour, or in the archive."""
+    try:
+        search = parse(view.query.get("q", "").strip(), view.now)
+    except InvalidInput:
+        return []
+
+    def link(*terms: str) -> str:
+        return view.here(q=" ".join(terms), after=None)
+
+    indexed = [term.text for term in search.terms if term.name in _INDEXED]
+    texts = [term.text for term in search.terms]
+    read = [text for text in texts if text not in indexed]
+    links = [Narrower(f"without {' '.join(read)}", link(*indexed))] if read else []
+    if search.queue is None:
+        links += of_each_queue(view, lambda name: link(f"queue:{quoted(name)}", *texts))
+    if search.due == EVER and search.keys is None and search.state not in (State.DEAD, State.DONE):
+        links.append(Narrower("due within the next hour", link(*texts, "due:>now", "due:<+1h")))
+    if archived := _archived(search):
+        links.append(Narrower("in the archive", view.url("/archive", queue=search.queue, sql=archived)))
+    return links
+
+
+@screen.page("/messages", narrower=_narrower)
 async def messages(view: View) -> Page:
     text = view.query.get("q", "").strip()
     infos = {info.name: info for info in await view.app.queues.list() if view.sees(info.name)}

@@ -19,6 +19,7 @@ from tarry.core.security.api_keys import Action
 from tarry.core.settings import QueueInfo
 from tarry.edges.dashboard import charts, commands
 from tarry.edges.dashboard.commands import Commands, path
+from tarry.edges.dashboard.narrower import shorter_or_one_queue
 from tarry.edges.dashboard.ranges import TimeRange, floor
 from tarry.edges.dashboard.remembered import MARK
 from tarry.edges.dashboard.screen import Page, Screen, View
@@ -44,7 +45,7 @@ _TICKS_S = 10.0
 """How long the ticks of the next hour are remembered: they follow from the schedules."""
 
 
-@screen.page("/")
+@screen.page("/", narrower=shorter_or_one_queue)
 async def overview(view: View) -> Page:
     store = view.app.store
     await view.dashboard.roll_ups.fresh()

@@ -27,6 +27,7 @@ from tarry.edges.dashboard import charts, commands
 from tarry.edges.dashboard.audits import paused_by
 from tarry.edges.dashboard.commands import Commands, message_path, path
 from tarry.edges.dashboard.listing import Column, Listing, whole
+from tarry.edges.dashboard.narrower import shorter_ranges
 from tarry.edges.dashboard.ranges import TimeRange
 from tarry.edges.dashboard.rendering import size
 from tarry.edges.dashboard.screen import Page, View
@@ -68,7 +69,7 @@ NEXT_COLUMNS = (
 )
 
 
-@screen.page("/queues/{queue}")
+@screen.page("/queues/{queue}", narrower=shorter_ranges)
 async def queue(view: View) -> Page:
     name, store = view.path["queue"], view.app.store
     await view.dashboard.roll_ups.fresh()

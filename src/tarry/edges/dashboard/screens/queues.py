@@ -10,6 +10,7 @@ from starlette.responses import RedirectResponse, Response
 from tarry.edges.dashboard import commands
 from tarry.edges.dashboard.commands import Commands, message_path, path
 from tarry.edges.dashboard.listing import Column, Listing
+from tarry.edges.dashboard.narrower import one_queue
 from tarry.edges.dashboard.screen import Page, Screen, View
 from tarry.edges.dashboard.screens.queue_lists import queue_listing
 from tarry.edges.dashboard.screens.schedules import page_path
@@ -55,7 +56,7 @@ def _matches(text: str, queues: Sequence[str], schedules: Sequence[str]) -> List
     return Listing(columns=columns, rows=rows[:_MOST_MATCHES], name="matches")
 
 
-@screen.page("/queues")
+@screen.page("/queues", narrower=one_queue)
 async def queues(view: View) -> Page:
     await view.dashboard.roll_ups.fresh()
     rows = await queue_rows(view.app.store, view.now, view.sees)
