@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
+from collections.abc import Callable
+from runpy import run_path
 from typing import Any
 
 import psycopg
@@ -26,6 +28,14 @@ from tests.docs.pages import DOCS
 REFERENCE = DOCS / "reference"
 HANDLES = (tarry.App, tarry.Queue, tarry.Delivery, Queues, DeadLetters, Schedules, Cron)
 UNDOCUMENTED = {"self", "conn", "store", "on_close"}  # `conn` is documented once for all
+
+
+PAGES: dict[str, Callable[[], str]] = run_path(str(DOCS.parent / "tools/reference-pages"))["PAGES"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_generated_page_is_up_to_date(page: str) -> None:
+    assert (REFERENCE / page).read_text(encoding="utf-8") == PAGES[page](), "run: tools/reference-pages"
 
 
 def words(page: str) -> set[str]:

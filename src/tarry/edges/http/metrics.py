@@ -23,6 +23,16 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 _STATES = ("delayed", "ready", "leased", "dead")
 
 
+class QueueGauges:
+    """What is counted of each queue."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        by_state = f"Messages by state; {COUNT_TO:,} means that many or more."
+        overdue = "How long the oldest deliverable message has been due."
+        self.messages = Gauge("tarry_messages", by_state, ["queue", "state"], registry=registry)
+        self.lag = Gauge("tarry_queue_lag_seconds", overdue, ["queue"], registry=registry)
+
+
 class Meter:
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
@@ -73,10 +83,7 @@ class Meter:
         if now >= self._counted_at + COUNTED_FOR_S:
             self._counts, self._counted_at = {}, now
         registry = CollectorRegistry()
-        by_state = f"Messages by state; {COUNT_TO:,} means that many or more."
-        gauge = Gauge("tarry_messages", by_state, ["queue", "state"], registry=registry)
-        overdue = "How long the oldest deliverable message has been due."
-        lag = Gauge("tarry_queue_lag_seconds", overdue, ["queue"], registry=registry)
+        gauges = QueueGauges(registry)
         for queue in queues:
             if queue not in self._counts:
                 try:
@@ -84,6 +91,6 @@ class Meter:
                 except UnknownQueue:
                     continue  # deleted since it was listed
             for state in _STATES:
-                gauge.labels(queue, state).set(getattr(self._counts[queue], state).n)
-            lag.labels(queue).set(self._counts[queue].lag_for.total_seconds())
+                gauges.messages.labels(queue, state).set(getattr(self._counts[queue], state).n)
+            gauges.lag.labels(queue).set(self._counts[queue].lag_for.total_seconds())
         return generate_latest(registry)
