@@ -236,6 +236,8 @@ class TestDeadLetters:
             ({"died_from": START.replace(tzinfo=None)}, "died_from has no time zone"),
             ({"key_prefix": ""}, "a key must not be empty"),
             ({"versions": ["x"]}, "version must be a whole number"),
+            ({"versions": 7}, "versions must be whole numbers in a list or another iterable, not 7"),
+            ({"versions": "12"}, "versions must be whole numbers in a list or another iterable, not '12'"),
             ({"reason": "buried"}, "unknown filter of dead letters: reason; allowed are died_from"),
         ],
     )
@@ -243,6 +245,11 @@ class TestDeadLetters:
         for verb in (queue.dead_letters.list, queue.dead_letters.discard, queue.dead_letters.start_redrive):
             with pytest.raises(InvalidInput, match=words):
                 verb(**where)
+
+    @pytest.mark.parametrize("versions", [7, "12", ["x"], [True]])
+    def test_what_are_no_versions(self, queue: Queue[Any], versions: Any) -> None:
+        with pytest.raises(InvalidInput, match=r"^versions? must be"):
+            queue.dead_letters.redrive(versions)
 
     @pytest.mark.parametrize("rate", [0, -1, 1e-300, True, "fast", float("nan"), float("inf")])
     def test_what_is_no_rate(self, queue: Queue[Any], rate: Any) -> None:

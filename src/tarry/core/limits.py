@@ -1,7 +1,7 @@
 """Input limits and their checks. Every check raises `InvalidInput` before anything is stored."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
@@ -145,6 +145,14 @@ def check_count(n: object, name: str = "n") -> int:
     if not isinstance(n, int) or isinstance(n, bool):
         raise InvalidInput(f"{name} must be a whole number, not {n!r:.120}")
     return n
+
+
+def check_versions(versions: object) -> list[int] | None:
+    if versions is None:
+        return None
+    if not isinstance(versions, Iterable) or isinstance(versions, (str, bytes)):
+        raise InvalidInput(f"versions must be whole numbers in a list or another iterable, not {versions!r:.120}")
+    return [check_count(version, "version") for version in cast("Iterable[object]", versions)]
 
 
 def clip_error(error: str) -> str:

@@ -60,10 +60,8 @@ class DeadLetters(Generic[P]):
 
     def redrive(self, versions: Sequence[int] | None = None, *, limit: int = 1000, conn: Any = None) -> int:
         """Redrive these versions, or the oldest letters, with attempts reset. A letter whose key is live again stays dead."""
-        named = None if versions is None else [limits.check_count(version, "version") for version in versions]
-        return self._store.run(
-            self._role.redrive(self._queue, versions=named, limit=limits.check_count(limit, "limit")), conn
-        )
+        named, limit = limits.check_versions(versions), limits.check_count(limit, "limit")
+        return self._store.run(self._role.redrive(self._queue, versions=named, limit=limit), conn)
 
     def start_redrive(
         self,

@@ -67,7 +67,7 @@ class DeadFilter:
                 f"unknown filter of dead letters: {', '.join(sorted(unknown))}; "
                 f"allowed are {', '.join(sorted(Where.__annotations__))}"
             )
-        versions = where.get("versions")
+        versions = limits.check_versions(where.get("versions"))
         died_from, died_to = where.get("died_from"), where.get("died_to")
         prefix = where.get("key_prefix")
         return cls(
@@ -76,7 +76,7 @@ class DeadFilter:
             died_from=None if died_from is None else limits.check_instant(died_from, "died_from"),
             died_to=None if died_to is None else limits.check_instant(died_to, "died_to"),
             key_prefix=None if prefix is None else limits.check_key(prefix),
-            versions=None if versions is None else tuple(limits.check_count(v, "version") for v in versions),
+            versions=None if versions is None else tuple(versions),
         )
 
     def fits(self, fingerprint: str, type: str | None, died_at: datetime, key: str, version: int) -> bool:
