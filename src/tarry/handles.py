@@ -123,8 +123,11 @@ class AsyncApp(AsyncHandles):
         self._closed = True
         try:
             await self.store.close()
+        except InvalidState:  # in another event loop: nothing was closed
+            self._closed = False
+            raise
         finally:
-            if self._on_close is not None:
+            if self._closed and self._on_close is not None:
                 await asyncio.to_thread(self._on_close)
 
 

@@ -95,6 +95,9 @@ class App(Handles):
         self._closed = True
         try:
             self.store.close()
+        except InvalidState:  # in another event loop: nothing was closed
+            self._closed = False
+            raise
         finally:
-            if self._on_close is not None:
+            if self._closed and self._on_close is not None:
                 self._on_close()

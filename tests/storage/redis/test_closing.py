@@ -12,7 +12,7 @@ import redis
 
 import tarry
 from tarry.api._sync.queue import Queue
-from tarry.app import App
+from tarry.app import App, AsyncApp
 from tarry.core.errors import InvalidState
 from tarry.storage.redis._sync.store import RedisStore
 from tests.kit.backends import new_name
@@ -73,3 +73,20 @@ def test_a_consumer_that_was_not_closed_releases_its_leases_before_the_store_is_
     with tarry.connect(server.url) as app:
         counts = app.queues.counts(name)
         assert (counts.ready.n, counts.leased.n) == (9, 0)
+
+
+def test_another_event_loop_is_refused_and_changes_nothing(server: RedisServer) -> None:
+    name = new_name()
+    with asyncio.Runner() as first:
+        app = first.run(_connected(server.url))
+        first.run(app.queues.create(name))
+        for use in (lambda: app.queue(name).offer("a", 1), app.close):
+            with pytest.raises(InvalidState, match="this store belongs to another event loop"):
+                asyncio.run(use())
+        counts = first.run(app.queues.counts(name))
+        assert counts.ready.n == 0
+        first.run(app.close())
+
+
+async def _connected(url: str) -> AsyncApp:
+    return await tarry.connect_async(url)

@@ -41,6 +41,7 @@ from tarry.storage.postgres.roles import PostgresRoles
 from tarry.storage.postgres.runner import drive, is_interrupted, transaction
 from tarry.storage.postgres.schema_name import schema_of
 from tarry.storage.postgres.spare_pool import AsyncSparePool, SparePool
+from tarry.storage.running import Running
 
 R = TypeVar("R")
 
@@ -81,11 +82,13 @@ class AsyncPostgresStore(PostgresRoles):
             self._pool = SparePool(dsn, configure=tune, open=True, **options)
 
     async def open(self) -> None:  # ASYNC
+        self._in_flight.check_loop()
         await self._pool.open()
 
     async def close(self) -> None:
         """Close within a few seconds, whatever the database does: operations still running by then are cut off."""
         if True:  # ASYNC
+            self._in_flight.check_loop()
             end_s = time.monotonic() + CLOSE_WITHIN_S
             await self._in_flight.ended(CLOSE_WITHIN_S)
             await self._group_commits.drain(end_s)
@@ -181,10 +184,11 @@ class AsyncPostgresStore(PostgresRoles):
                         await drive(own, tries.fence.close())
                     return await work(own)
                 finally:
-                    self._in_flight.end(own)  # ASYNC
+                    self._in_flight.end()  # ASYNC
                     if has_turn:
                         self._lock_turns.release()
                     if own is not None:
+                        self._in_flight.release(own)  # ASYNC
                         await self._pool.putconn(own)
             except psycopg.Error as error:
                 if is_interrupted(error, before):
@@ -232,42 +236,24 @@ class AsyncPostgresStore(PostgresRoles):
             return await drive(conn, operation.start(False), external=True, notify=notify, schema=self._schema)
 
 
-class InFlight:  # ASYNC
-    """Counter of in-flight operations, which `close` waits for and then cuts off. Used in one event loop."""
+class InFlight(Running):  # ASYNC
+    """With the connections in use, which `close` cuts off."""
 
     def __init__(self) -> None:
-        self._count = 0
-        self._none = asyncio.Event()
-        self._none.set()
+        super().__init__()
         self._used: set[AsyncConnection[Any]] = set()
         self._is_over = False
-
-    def begin(self) -> None:
-        self._count += 1
-        self._none.clear()
 
     def use(self, conn: AsyncConnection[Any]) -> None:
         self._used.add(conn)
         if self._is_over:
             cut(conn)
 
-    def end(self, conn: AsyncConnection[Any] | None) -> None:
-        if conn is not None:
-            self._used.discard(conn)
-        self._count -= 1
-        if not self._count:
-            self._none.set()
+    def release(self, conn: AsyncConnection[Any]) -> None:
+        self._used.discard(conn)
 
     def cut_off(self) -> None:
         """Shut down every connection in use: its operation fails immediately, even if the server is frozen."""
         self._is_over = True
         for conn in self._used:
             cut(conn)
-
-    async def ended(self, within_s: float) -> None:
-        """Wait for operations that run or are about to begin: an unclosed consumer releases its leases in a new task."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
-                for _ in range(5):
-                    await asyncio.sleep(0)
-                    await self._none.wait()

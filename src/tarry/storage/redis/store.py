@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from redis.exceptions import NoScriptError, RedisError
@@ -21,6 +20,7 @@ from tarry.storage.redis.connections import AwaitingConnections, BlockingConnect
 from tarry.storage.redis.errors import NotReplicated, is_transient, translated
 from tarry.storage.redis.operation import RedisOperation, ScriptCall
 from tarry.storage.redis.roles import RedisRoles, Request
+from tarry.storage.running import Running
 
 R = TypeVar("R")
 
@@ -57,8 +57,10 @@ class AsyncRedisStore(RedisRoles):
                 "Redis cannot take part in a transaction of your database",
                 hint="leave conn out, or use the PostgreSQL store",
             )
+        if True:  # ASYNC
+            self._running.check_loop()
+            self._running.begin()
         op = operation.start()
-        self._running.begin()  # ASYNC
         try:
             call = next(op)
             while True:
@@ -140,7 +142,9 @@ class AsyncRedisStore(RedisRoles):
         return NO_CONNECTIONS if self._connections is None else self._connections.now()
 
     async def close(self) -> None:
-        await self._running.ended(CLOSE_WITHIN_S)  # ASYNC
+        if True:  # ASYNC
+            self._running.check_loop()
+            await self._running.ended(CLOSE_WITHIN_S)
         self._is_closed = True
         await asyncio.to_thread(self._listener.close)
         self.wakeup.wait_queue.notify_all()  # consumers that still wait fail at their next call
@@ -153,29 +157,3 @@ class AsyncRedisStore(RedisRoles):
         else:
             for client in (*self._nodes.all(), self._client):
                 client.close()
-
-
-class Running:  # ASYNC
-    """Counter of running operations, which `close` waits for. Used in one event loop."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._none = asyncio.Event()
-        self._none.set()
-
-    def begin(self) -> None:
-        self._count += 1
-        self._none.clear()
-
-    def end(self) -> None:
-        self._count -= 1
-        if not self._count:
-            self._none.set()
-
-    async def ended(self, within_s: float) -> None:
-        """Wait for operations that run or are about to begin: an unclosed consumer releases its leases in a new task."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
-                for _ in range(5):
-                    await asyncio.sleep(0)
-                    await self._none.wait()
