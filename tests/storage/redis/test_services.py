@@ -27,7 +27,10 @@ from tests.kit.blocking import Loop
 from tests.kit.brokers import broker_on
 from tests.kit.clocks import START
 from tests.kit.redis_servers import RedisServer, until
+from tests.kit.sse import EventSource
 from tests.kit.steps import MINUTE, TIMEOUT, TIMEOUT_S
+
+LIFE = ["offered", "leased", "acked"]
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +90,32 @@ def test_a_broker_serves_it(server: RedisServer) -> None:
             delivery = queue.poll(TIMEOUT)
             assert delivery is not None
             assert (delivery.key, delivery.ack()) == ("a", Settled.DONE)
+        loop.run(app.close())
+    finally:
+        loop.stop()
+
+
+def test_a_broker_sends_its_events_live_and_from_a_position_and_has_the_timeline(server: RedisServer) -> None:
+    async def connected() -> AsyncApp:
+        return await tarry.connect_async(server.url)
+
+    loop = Loop()
+    try:
+        app = loop.run(connected())
+        with broker_on(app, loop, BrokerSettings(anonymous=True)) as url, Client(url) as client:
+            queue = client.queue("live")
+            queue.offer("before", 1)
+            with EventSource(url, "?queue=live").until_hello() as source:
+                queue.offer("a", 1, priority=9)
+                delivery = queue.try_poll()
+                assert delivery is not None
+                delivery.ack()
+                sent = source.some(3)
+            assert [(event.kind, event.data["key"]) for event in sent] == [(kind, "a") for kind in LIFE]
+            with EventSource(url, "?queue=live", last_id=sent[0].id) as resumed:
+                assert resumed.some(2) == sent[1:]
+            timeline = client.store.run(client.store.journal.timeline("live", "a"))
+            assert [event.kind for event in timeline] == LIFE
         loop.run(app.close())
     finally:
         loop.stop()
