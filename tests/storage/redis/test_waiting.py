@@ -113,3 +113,22 @@ def test_an_earlier_offer_of_another_process_wakes_one_that_does_not_scan(server
             assert len(waiters(admin, name)) == 1, "it is not woken for what is due after its time"
             other.queue(name).offer("near", 1)
             assert waiting.result(TIMEOUT_S).key == "near"
+
+
+@pytest.mark.usefixtures("deep_sleep")
+@pytest.mark.parametrize("what", ["was delayed before", "is offered afterwards"])
+def test_a_consumer_that_does_not_scan_gets_a_message_in_time_after_a_restart_of_the_server(
+    server: RedisServer, admin: Any, what: str
+) -> None:
+    name = new_name()
+    with tarry.connect(server.url, settings=NEVER) as app, tarry.connect(server.url) as other:
+        if what == "was delayed before":
+            other.queue(name).offer("a", 1, after=timedelta(seconds=3))
+        with in_background(app.queue(name).poll, TIMEOUT) as waiting:
+            until(lambda: len(waiters(admin, name)) == 1)
+            server.kill()
+            server.start()
+            if what == "is offered afterwards":
+                other.queue(name).offer("a", 1)
+            delivery = waiting.result(TIMEOUT_S)
+        assert timedelta(0) <= delivery.leased_at - delivery.due_at <= SCAN
