@@ -25,10 +25,13 @@ if TYPE_CHECKING:
 
 BATCH_ROWS = 5_000
 SINK_ROWS = 2_000
+ONE_COMPILER = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Each JVM is killed before a second compiler pays off."""
 SMALL = {
     "spark.driver.memory": "512m",
     "spark.executor.memory": "640m",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": ONE_COMPILER,
+    "spark.executor.extraJavaOptions": ONE_COMPILER,
     "spark.python.daemon.module": "pyspark.daemon",  # the tests' own is not on the path of a cluster's workers
 }
 
