@@ -71,7 +71,7 @@ QUICK = Plan(
     held_slices=8,
     future=100_000,
     ready=100_000,
-    polls=150,
+    polls=1_500,
     lateness_s=15,
 )
 
@@ -88,7 +88,7 @@ STANDARD = Plan(
     held_s=60,
     future=1_000_000,
     ready=1_000_000,
-    polls=300,
+    polls=2_500,
     lateness_s=60,
 )
 
