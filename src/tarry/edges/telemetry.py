@@ -88,13 +88,6 @@ class Metrics:
 
         return generate_latest(self.registry)
 
-    def serve(self, port: int, host: str = "127.0.0.1") -> int:
-        """Serve the metrics. Returns the port; 0 chooses a free one."""
-        from prometheus_client import start_http_server
-
-        server, _ = start_http_server(port, addr=host, registry=self.registry)
-        return server.server_port
-
     def _on_started(self, delivery: Any) -> None:
         self._running.labels(delivery.queue).inc()
         self._late.labels(delivery.queue).observe(max(0.0, (delivery.leased_at - delivery.due_at).total_seconds()))
