@@ -24,11 +24,14 @@ SIZE_KB = 150
 RENDER_MS = 150
 STATEMENT_MS = 50
 QUEUE = name(1)
+LETTER = "LETTER"
+"""Stands for the version of a dead letter."""
 PATHS = (
     "/",
     "/?range=24h",
     "/?range=7d",
     "/queues",
+    "/search.json?q=queue",
     f"/queues/{QUEUE}",
     f"/queues/{QUEUE}?range=7d",
     f"/queues/{QUEUE}/next",
@@ -48,16 +51,23 @@ PATHS = (
         )
     ),
     "/messages/jobs",
+    "/messages/jobs/1",
     f"/queues/{QUEUE}/messages/order-00000001",
     f"/queues/{QUEUE}/messages/done-00000001",
+    f"/queues/{QUEUE}/message?key=order-00000001",
+    f"/queues/{QUEUE}/message/payload?key=order-00000001",
     "/dead",
     f"/queues/{QUEUE}/dead",
     f"/queues/{QUEUE}/dead/groups/{fingerprint('exhausted', ERRORS[1])}",
+    f"/queues/{QUEUE}/dead/letters/{LETTER}",
     f"/queues/{QUEUE}/dead/redrive",
     f"/queues/{QUEUE}/dead/discard",
     "/redrives",
+    "/redrives/1",
     "/schedules",
     "/schedules/report-00001",
+    "/schedules/report-00001/ticks",
+    "/schedules/report-00001/backfill",
     "/schedules/report-00001/edit",
     "/new-schedule",
     "/calendar",
@@ -112,7 +122,8 @@ async def measure(dsn: str, rounds: int, paths: Sequence[str] = PATHS) -> list[F
         httpx.AsyncClient(base_url=f"{url}/dashboard", timeout=60) as client,
     ):
         collect_rarely()  # as `tarry serve` does
-        return [await _measure(client, log, path, rounds) for path in paths]
+        (letter,) = (await client.get(f"/queues/{QUEUE}/dead.json?limit=1")).json()["dead_letters"]
+        return [await _measure(client, log, path.replace(LETTER, str(letter["version"])), rounds) for path in paths]
 
 
 async def _measure(client: httpx.AsyncClient, log: StatementLog, path: str, rounds: int) -> Figure:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,6 +17,7 @@ from tarry.edges.dashboard.assets import assets
 from tarry.edges.dashboard.commands import message_path, path
 from tarry.edges.formats import instant, length, relative, roughly
 
+_DOT = re.compile(r"(?<=\w)\.(?=\w)")
 _SHORT = ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k"))
 
 
@@ -30,7 +32,7 @@ def environment() -> Environment:
     )
     filters: dict[str, Callable[..., Any]] = {
         "duration": duration, "exact": length, "instant": instant, "number": number, "short": short, "rate": rate,
-        "percent": percent, "plural": plural, "size": size, "headline": headline,
+        "percent": percent, "plural": plural, "size": size, "headline": headline, "breakable": breakable,
     }  # fmt: skip
     made.filters.update(filters)
     made.globals.update(
@@ -48,6 +50,11 @@ def _integrity(file: str) -> str:
 def asset_link(file: str) -> str:
     """The address of a static file below the dashboard's prefix."""
     return f"/static/{file}?v={assets()[file].version}"
+
+
+def breakable(text: str) -> Markup:
+    """A text that a narrow column may break after the dots of a name."""
+    return Markup(".<wbr>").join(_DOT.split(text))
 
 
 def when(at: datetime | None, now: datetime) -> Markup:

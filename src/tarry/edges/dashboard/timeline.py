@@ -52,7 +52,6 @@ class DrawnRow(NamedTuple):
     y: int
     name: str
     words: str
-    words_x: float
 
 
 class Drawing(NamedTuple):
@@ -60,7 +59,10 @@ class Drawing(NamedTuple):
     lines: Sequence[Line]
     gaps: Sequence[TimelineGap]
     rows: Sequence[DrawnRow]
-    width: int
+    left: int
+    plotted: int
+    """The width of what is between the names and the outcomes; a page stretches it."""
+    right: int
     height: int
     top: int
     hidden: int
@@ -90,7 +92,7 @@ def drawing(history: History) -> Drawing | None:
     count = max(span.attempt for span in spans) - hidden + 1
     rows = [_drawn_row(top + at * ROW_HEIGHT, history.attempts, at + hidden) for at in range(count)]
     height = top + count * ROW_HEIGHT + 6
-    return Drawing(bars, lines, gaps, rows, WIDTH, height, top, hidden)
+    return Drawing(bars, lines, gaps, rows, LEFT, WIDTH - LEFT - RIGHT, RIGHT, height, top, hidden)
 
 
 _WORDS = {Phase.DELAYED: "delayed", Phase.READY: "ready, waited", Phase.WORK: "worked on", Phase.ABSENT: "absent"}
@@ -99,10 +101,10 @@ _WORDS = {Phase.DELAYED: "delayed", Phase.READY: "ready, waited", Phase.WORK: "w
 def _drawn_row(top: int, attempts: Sequence[Attempt], index: int) -> DrawnRow:
     y = top + ROW_HEIGHT // 2 + 4
     if index >= len(attempts):
-        return DrawnRow(y, "", "waits", WIDTH - RIGHT + 12)
+        return DrawnRow(y, "", "waits")
     attempt = attempts[index]
     lasted = "" if attempt.ended_at is None else f" in {roughly(attempt.ended_at - attempt.leased_at)}"
-    return DrawnRow(y, f"#{attempt.number}", f"{attempt.outcome}{lasted}", WIDTH - RIGHT + 12)
+    return DrawnRow(y, f"#{attempt.number}", f"{attempt.outcome}{lasted}")
 
 
 def _axis(

@@ -155,7 +155,7 @@ class TarryChart extends HTMLElement {
       hooks: { setSelect: [choose], drawAxes: [(plot) => drawMarks(plot, marked)] },
       legend: { live: true },
       bands: stacked ? names.slice(1).map((_, at) => ({ series: [at + 2, at + 1] })) : "band" in this.dataset ? [{ series: [names.length, 1], fill: `${style(`--${tones[1]}`)}2e` }] : [],
-      padding: [8, 20, 0, 0],
+      padding: [8, Number(this.dataset.step) > 3_000 ? 36 : 20, 0, 0],
       scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
       axes: [{ ...axis, size: 28, space: Number(this.dataset.step) > 3_000 ? 80 : 60, values: (_, splits) => splits.map((at) => clock(at, local, Number(this.dataset.step) > 3_000).replace(", 00:00", "")) }, { ...axis, size: 54, ...(this.dataset.unit === "seconds" ? { incrs: STEPS } : {}), values: (_, splits) => splits.map(format) }],
       series: [{ label: local ? "Time" : "UTC", value: (plot, at) => clock(at ?? plot.data[0].at(-1), local, Number(this.dataset.step) > 3_000) }, ...names.map((name, at) => ({
