@@ -262,6 +262,12 @@ class TestInspector:
         page.get_by_role("link", name="Raw JSON").click()
         expect(page.locator("#history pre")).to_contain_text('"kind": "acked"')
 
+    def test_its_attempts_fit_a_phone(self, screen: Screen) -> None:
+        bars = screen.open(message("hostile", "retried"), width=390).locator("svg.history rect")
+        expect(bars).to_have_count(2)
+        boxes = [bar.bounding_box() for bar in bars.all()]
+        assert all(box is not None and box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)
+
     def test_heartbeats_in_a_row_are_one_event_of_the_timeline(self, screen: Screen, dashboard: Served) -> None:
         dashboard.app.queue("touched").offer("long", 1)
         delivery = dashboard.app.queue("touched").poll(timedelta(0))

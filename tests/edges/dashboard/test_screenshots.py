@@ -26,6 +26,8 @@ from tests.kit.servers import Server
 
 MINUTES = 60
 OUTAGE_AT = 48
+LAST_MINUTE = timedelta(seconds=30)
+"""How much nearer than a whole number of minutes: the consumers of the last minute are active when the images are made."""
 LARGEST = 200_000
 PAGES = {"overview": "/", "dead-letters": "/dead"}
 
@@ -81,7 +83,7 @@ def seeded(server: Server, loop: Loop) -> Iterator[Served]:
         name: tarry.connect(made.dsn, clock=clock, consumer=name) for traffic in TRAFFIC for name in traffic.consumers
     }
     for minute in range(MINUTES):
-        clock.set(now - timedelta(minutes=MINUTES - minute))
+        clock.set(now - timedelta(minutes=MINUTES - minute) + LAST_MINUTE)
         for traffic in TRAFFIC:
             _minute(apps[traffic.consumers[minute % len(traffic.consumers)]], clock, traffic, minute, random)
     for app in apps.values():
