@@ -26,7 +26,7 @@ def detected_incidents(
     calendar, since, until = registry.calendar, world.since, world.until
     everything = baselines.series(minutes, queues, START, until, calendar).localCheckpoint()
     tallies = baselines.tallied_series(everything).localCheckpoint()
-    days = [(since + timedelta(days=n)).date() for n in range((until - since).days + 1)]
+    days = [(since + timedelta(days=n)).date() for n in range(-((since - until) // timedelta(days=1)))]
     events = spark.createDataFrame([], EVENTS)
     context = DetectorContext(
         events=events,
@@ -40,7 +40,11 @@ def detected_incidents(
         until=until,
         minutes_since=since,
     )
-    rows = detected(context, registry).select("detector", "queue_id", "window_from", "window_to", "sentence").collect()
+    rows = (
+        detected(context, registry, lambda frame: frame.localCheckpoint())
+        .select("detector", "queue_id", "window_from", "window_to", "sentence")
+        .collect()
+    )
     return [
         (row.detector, (row.queue_id, row.window_from.astimezone(since.tzinfo), row.window_to.astimezone(since.tzinfo)))
         for row in rows

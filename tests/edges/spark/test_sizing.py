@@ -13,6 +13,7 @@ SETTINGS = (
     "spark.sql.adaptive.enabled",
     "spark.sql.codegen.wholeStage",
     "spark.sql.codegen.factoryMode",
+    "spark.sql.constraintPropagation.enabled",
 )
 
 
@@ -45,6 +46,6 @@ def test_many_rows_and_an_unknown_number_stay_in_as_many_pieces_as_they_come(
 
 def test_a_session_is_given_back_as_it_was_also_when_the_work_fails(spark: SparkSession) -> None:
     before = settings(spark)
-    with pytest.raises(RuntimeError, match="1, false, false, NO_CODEGEN"), sized_for(spark, 1):
+    with pytest.raises(RuntimeError, match="1, false, false, NO_CODEGEN, false"), sized_for(spark, 1):
         raise RuntimeError(", ".join(map(str, settings(spark))))
     assert settings(spark) == before

@@ -115,7 +115,7 @@ def run(spark: SparkSession, app: App, args: AnomaliesArgs) -> AnomaliesSummary:
         work.find_idle()
         with sized_for(spark, work.size) as layout, layout.keeping() as kept:
             context = work.context(layout, kept, args.registry)
-            findings = kept(detected(context, args.registry))
+            findings = kept(detected(context, args.registry, kept))
             rows = list(json_rows(findings, "*"))
             by_minute = [detector.name for detector in args.registry if detector.by_minute]
             published = anomalies.publish(

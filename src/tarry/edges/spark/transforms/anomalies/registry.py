@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame
 from tarry.core.analytics.anomalies import Severity
 from tarry.core.analytics.calendar import UTC_CALENDAR, Calendar
 from tarry.core.errors import InvalidInput
+from tarry.edges.spark.sizing import Keep
 from tarry.edges.spark.transforms.anomalies.context import DetectorContext
 from tarry.edges.spark.transforms.anomalies.findings import FINDINGS, completed
 from tarry.edges.spark.transforms.query import nothing, query
@@ -119,11 +120,13 @@ class Registry:
         return replace(self, calendar=Calendar(zone, frozenset(holidays)))
 
 
-def detected(context: DetectorContext, registry: Registry) -> DataFrame:
-    """All anomalies found by the detectors of a registry."""
+def detected(context: DetectorContext, registry: Registry, kept: Keep = lambda frame: frame) -> DataFrame:
+    """All anomalies found by the detectors of a registry. With `kept`, their plans can be cut: one plan of all detectors has
+    the same frames many times, and renaming their columns takes longer than the work of few rows.
+    """
     if not registry.detectors:
         raise InvalidInput("a registry without detectors finds nothing")
-    findings = [each.find(context) for each in registry if context.has_any(each.kinds)]
+    findings = [kept(each.find(context)) for each in registry if context.has_any(each.kinds)]
     if not findings:
         return context.events.sparkSession.sql(nothing(FINDINGS))
     # One query: a chain of unions of frames would be analyzed again for every link.
