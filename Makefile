@@ -85,7 +85,7 @@ bench-compare: $(READY) ## Compare two runs of bench-peers
 bench-anomalies: $(READY) ## Measure the anomaly detectors on injected faults
 	$(PY) -m benchmarks.anomalies $(ARGS)
 
-bench-pipeline: $(READY) ## Measure the pipeline: source, sink, rounds, files, five million messages archived and verified
+bench-pipeline: $(READY) ## Measure the pipeline: source, sink, rounds, files, five million messages archived and verified, the queue beside it
 	$(PY) -m benchmarks.pipeline $(ARGS)
 
 # ARGS="--messages 100000 --events 1000000" is a tenth of the target size.

@@ -1,5 +1,5 @@
-"""`make bench-pipeline`: the source and the sink beside Spark's own ways, rounds on a day of events, its files, and five
-million messages archived and verified.
+"""`make bench-pipeline`: the source and the sink beside Spark's own ways, rounds on a day of events, its files, five million
+messages archived and verified, and the queue beside the pipeline.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from psycopg.conninfo import conninfo_to_dict
 from rich.console import Console
 
-from benchmarks.pipeline import archive, files, rounds, sink, source
+from benchmarks.pipeline import archive, files, queue, rounds, sink, source
 from benchmarks.pipeline.server import on_tcp
 from benchmarks.report import commit
 from benchmarks.server import Server
@@ -22,7 +22,14 @@ from tarry.edges.spark.session import session
 from tarry.edges.spark.source.reader import register
 
 JAR = Path("/usr/share/java/postgresql.jar")
-PARTS = {"source": source.run, "sink": sink.run, "rounds": rounds.run, "files": files.run, "archive": archive.run}
+PARTS = {
+    "source": source.run,
+    "sink": sink.run,
+    "rounds": rounds.run,
+    "files": files.run,
+    "archive": archive.run,
+    "queue": queue.run,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +43,16 @@ class Sizes:
     news: int = 10_000
     minutes: int = 144
     """Rounds of which the files are counted."""
+    backlog: int = 300_000
+    """Messages that the pipeline works through while the queue is used."""
+    past_days: int = 4
+    """Before the rounds, so that there are usual values to compare with."""
 
 
 FULL = Sizes(events=3_000_000, rows=200_000, messages=5_000_000, rounds=3, bases=(100_000, 1_000_000, 10_000_000))
-QUICK = Sizes(events=60_000, rows=20_000, messages=20_000, rounds=1, bases=(3_000, 30_000), news=1_000, minutes=9)
+QUICK = Sizes(
+    events=60_000, rows=20_000, messages=20_000, rounds=1, bases=(3_000, 30_000), news=1_000, minutes=9, backlog=4_000
+)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -54,6 +67,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--bases", type=int, nargs="+", help="events before the rounds, instead of 0.1, 1 and 10 million"
     )
+    parser.add_argument("--backlog", type=int, help="messages to work through beside the queue, instead of 300,000")
     parser.add_argument("--minutes", type=int, help="rounds whose files are counted, instead of 144")
     parser.add_argument("--rounds", type=int, help="measured turns of each contender, or rounds, instead of three")
     parser.add_argument(
@@ -66,6 +80,7 @@ def main(arguments: list[str] | None = None) -> None:
     sizes = sizes if options.bases is None else replace(sizes, bases=tuple(options.bases))
     sizes = sizes if options.rounds is None else replace(sizes, rounds=options.rounds)
     sizes = sizes if options.minutes is None else replace(sizes, minutes=options.minutes)
+    sizes = sizes if options.backlog is None else replace(sizes, backlog=options.backlog)
     console = Console(width=None if Console().is_terminal else 120, highlight=False)
     with on_tcp(options.dsn) as server:
         server.check_durable()

@@ -3,6 +3,7 @@
 
 The journal is filled with lives of messages (offered, leased, acked; one in twenty stays live) in twenty queues over the last
 20 hours, and archived and processed. Then come rounds of new events, as one minute would bring them; the first is a warm-up.
+The queues are some days older, with a message in ten minutes, so that every minute is compared with what is usual.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import tarry
 from benchmarks.pipeline.archive import jobs
 
 QUEUES = 20
+HOURS = 20
 _TICKS = os.sysconf("SC_CLK_TCK")
 _ENDED = (FileNotFoundError, ProcessLookupError)
 """A process or a thread that ended while it was read."""
@@ -50,12 +52,18 @@ def run(console: Console, spark: SparkSession, dsn: str, sizes: Any, cores: int,
     with tarry.connect(dsn, migrate=True) as app:
         for n in range(QUEUES):
             app.queues.create(f"queue-{n}")
+    with psycopg.connect(dsn) as conn:
+        conn.execute(
+            "update tarry.queue set created_at = created_at - make_interval(days => %s)", [sizes.past_days + 1]
+        )
     names: list[str] = []
     costs: dict[int, dict[str, float]] = {}
-    first, before = 1, 0
+    past = int(QUEUES * 2.9 * 144 * sizes.past_days)
+    first, before = fill(dsn, past, 1, hours=24 * sizes.past_days, ended_hours_ago=HOURS), 0
+    console.print(f"{past:,} events of {sizes.past_days} days before are in the journal")
     with tempfile.TemporaryDirectory(prefix="tarry-lake-") as lake, tarry.connect(dsn) as app:
         for base in sizes.bases:
-            first = fill(dsn, base - before, first, hours=20)
+            first = fill(dsn, base - before, first, hours=HOURS)
             console.print(f"{base:,} events are in the journal")
             spent = _measured(console, spark, app, lake)
             console.print(f"{base:,} events, processed with {sum(spent.values()):.0f} CPU seconds")
@@ -107,15 +115,15 @@ def cpu_s(pid: int) -> float:
     return sum(map(int, fields[11:15])) / _TICKS + sum(map(cpu_s, children))
 
 
-def fill(dsn: str, events: int, first: int, *, hours: float) -> int:
-    """So many events of new messages, evenly over these hours or, without any, over the last minute; the next number."""
+def fill(dsn: str, events: int, first: int, *, hours: float, ended_hours_ago: float = 0) -> int:
+    """So many events of new messages, evenly over these hours or, without any, over a minute; the next number."""
     messages = max(1, round(events / 2.9))
     span_s = max(hours * 3600, 50)
     with psycopg.connect(dsn, autocommit=True) as conn:
         queues = [row[0] for row in conn.execute("select id from tarry.queue where name like 'queue-%' order by id")]
         for start in range(first, first + messages, 200_000):
             last = min(start + 200_000, first + messages) - 1
-            since = time.time() - 60 - span_s * (1 - (start - first) / messages)
+            since = time.time() - 3600 * ended_hours_ago - 60 - span_s * (1 - (start - first) / messages)
             conn.execute(
                 _FILL.format(queues=QUEUES).encode(),
                 {
