@@ -24,8 +24,8 @@ SIZE_KB = 150
 RENDER_MS = 150
 STATEMENT_MS = 50
 QUEUE = name(1)
-LETTER = "LETTER"
-"""Stands for the version of a dead letter."""
+LETTER = f"/queues/{QUEUE}/dead/letters/0"
+"""The page of a dead letter; its version is known when the database is filled: `paths_of`."""
 PATHS = (
     "/",
     "/?range=24h",
@@ -59,7 +59,7 @@ PATHS = (
     "/dead",
     f"/queues/{QUEUE}/dead",
     f"/queues/{QUEUE}/dead/groups/{fingerprint('exhausted', ERRORS[1])}",
-    f"/queues/{QUEUE}/dead/letters/{LETTER}",
+    LETTER,
     f"/queues/{QUEUE}/dead/redrive",
     f"/queues/{QUEUE}/dead/discard",
     "/redrives",
@@ -122,8 +122,14 @@ async def measure(dsn: str, rounds: int, paths: Sequence[str] = PATHS) -> list[F
         httpx.AsyncClient(base_url=f"{url}/dashboard", timeout=60) as client,
     ):
         collect_rarely()  # as `tarry serve` does
-        (letter,) = (await client.get(f"/queues/{QUEUE}/dead.json?limit=1")).json()["dead_letters"]
-        return [await _measure(client, log, path.replace(LETTER, str(letter["version"])), rounds) for path in paths]
+        letters = (await client.get(f"/queues/{QUEUE}/dead.json?limit=1")).json()
+        return [await _measure(client, log, path, rounds) for path in paths_of(letters, paths)]
+
+
+def paths_of(letters: Any, paths: Sequence[str] = PATHS) -> list[str]:
+    """The paths with the version of the first of these dead letters of the queue, which are JSON of its list."""
+    version = next((letter["version"] for letter in letters["dead_letters"]), 0)
+    return [f"{path[:-1]}{version}" if path == LETTER else path for path in paths]
 
 
 async def _measure(client: httpx.AsyncClient, log: StatementLog, path: str, rounds: int) -> Figure:

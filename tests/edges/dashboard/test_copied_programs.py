@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import html
+import json
 import re
 from contextlib import suppress
 from datetime import date
@@ -18,7 +19,7 @@ import pytest
 from deltalake import write_deltalake
 
 from benchmarks.dashboard.fill import Sizes, derive, fill
-from benchmarks.dashboard.pages import PATHS
+from benchmarks.dashboard.pages import QUEUE, paths_of
 from tarry.core.errors import TarryError
 from tarry.edges.dashboard import commands
 from tarry.edges.dashboard.screens import archive
@@ -51,8 +52,9 @@ def test_every_action_is_offered_in_other_tools_and_every_program_runs(
     fill(dashboard.dsn, SIZES)
     asyncio.run(derive(dashboard.dsn, SIZES))
     monkeypatch.setenv("TARRY_DSN", dashboard.dsn)
-    jobs = ("/redrives/1", "/messages/jobs/1", "/queues/queue-00000/settings?lease_for=45s&retry_factor=3")
-    pages = {path: shown(f"{dashboard.url}{path}") for path in (*PATHS, *jobs)}
+    changed = "/queues/queue-00000/settings?lease_for=45s&retry_factor=3"
+    letters = json.loads(shown(f"{dashboard.url}/queues/{QUEUE}/dead.json?limit=1"))
+    pages = {path: shown(f"{dashboard.url}{path}") for path in (*paths_of(letters), changed)}
     copied = {program: path for path, text in pages.items() for program in programs(text)}
     assert len(copied) >= 30
     assert any("@pytest.fixture" in program for program in copied)
@@ -60,7 +62,7 @@ def test_every_action_is_offered_in_other_tools_and_every_program_runs(
     actions = {action[1]: dialog for dialog in dialogs if (action := re.search('action="([^"]*)"', dialog))}
     assert len(actions) >= 10
     assert [action for action, dialog in actions.items() if 'class="copy-as"' not in dialog] == []
-    assert "--lease-for 45s --retry-factor 3" in pages[jobs[-1]]
+    assert "--lease-for 45s --retry-factor 3" in pages[changed]
     lists = {path: text for path, text in pages.items() if 'class="formats"' in text}
     assert len(lists) >= 20
     assert [
