@@ -32,6 +32,7 @@ CALLS: dict[str, Callable[[App, Queue[Any], Any], Any]] = {
     "poll of ten": lambda app, queue, held: queue.try_poll_many(10),
     "poll of a type": lambda app, queue, held: queue.try_poll(type="t"),
     "ack": lambda app, queue, held: held.ack(),
+    "ack of ten": lambda app, queue, held: queue.leases.ack(held),
     "nack": lambda app, queue, held: held.nack("x"),
     "touch": lambda app, queue, held: held.touch(),
     "release": lambda app, queue, held: held.release(),
@@ -84,6 +85,9 @@ def measured(app: App, server: RedisServer) -> dict[str, list[Counter[str]]]:
             queue = filled(app, n)
             for name, call in CALLS.items():
                 held = take(queue) if name in ("ack", "nack", "touch", "release", "bury") else None
+                if name == "ack of ten":
+                    queue.offer_many([Message(payload=n, priority=9) for n in range(10)])
+                    held = [delivery.lease_id for delivery in queue.try_poll_many(10)]
                 queue.offer("a", name, priority=9, lease_for=SECOND)
                 counted[name].append(commands_of(admin, partial(call, app, queue, held)))
         return counted
