@@ -444,7 +444,7 @@ def _cycle(bench: Bench, measure: str | None, agent: Agent, seconds: float) -> N
 
 
 def future(bench: Bench) -> None:
-    bench.clock.divide(3 * len(bench.plan.future))
+    bench.clock.divide(2 * len(bench.plan.future))
     for size in bench.plan.future:
         _beside(
             bench,
@@ -455,7 +455,7 @@ def future(bench: Bench) -> None:
 
 
 def in_flight(bench: Bench) -> None:
-    bench.clock.divide(3)
+    bench.clock.divide(2)
 
     def lease(agent: Agent, n: int) -> None:
         _fill(agent, n)
@@ -465,7 +465,7 @@ def in_flight(bench: Bench) -> None:
 
 
 def finished(bench: Bench) -> None:
-    bench.clock.divide(3 * len(bench.plan.finished))
+    bench.clock.divide(2 * len(bench.plan.finished))
 
     def finish(agent: Agent, n: int) -> None:
         _fill(agent, n)
@@ -480,29 +480,23 @@ def empty_before(what: str) -> str:
 
 
 def _beside(bench: Bench, what: str, size: int, prepare: Callable[[Agent, int], Any]) -> None:
-    """Produce and consume 100 at a time, in an empty queue and then beside so many messages."""
+    """Produce and consume 100 at a time, in an empty queue and in one beside so many messages, in turns: a machine that
+    becomes slower meanwhile slows down both."""
     empty, full = empty_before(what), f"batches of 100, {what}"
     reached: dict[str, int] = {}
-    with bench.agents((empty, full)) as present:
-        n = max(200, int(bench.plan.seconds * 2_000))
+    sizes: dict[str, int] = {}
+    with bench.agents((empty,)) as unused, bench.agents((full,)) as present:
+        beside_none = {agent.contender.name: agent for agent, _ in unused}
 
-        def turn(measure: str) -> Callable[[Agent, str], None]:
-            def measured(agent: Agent, dsn: str) -> None:
-                agent.call("produce", batch=100, most=n)
-                _take(bench, measure, agent, n)
-                prepared = reached.get(agent.contender.name, size)
-                if measure == full and prepared < size:
-                    figure = bench.results.figures[measure][agent.contender.name][-1]
-                    figure.void, figure.note = (
-                        "did not reach the size",
-                        f"with {prepared:,}: no more in the time for it",
-                    )
-
-            return measured
+        def turn(measure: str | None, agent: Agent, n: int) -> None:
+            agent.call("produce", batch=100, most=n)
+            _take(bench, measure, agent, n)
 
         def prepared(agent: Agent, dsn: str) -> None:
             """In steps, for at most twice this contender's share of the time that is left: fast ones need less."""
-            share_s = math.inf if agent.contender.whole else 2 * bench.clock.left_s / max(1, len(able) - len(reached))
+            share_s = (
+                math.inf if agent.contender.whole else 2 * bench.clock.left_s / max(1, len(present) - len(reached))
+            )
             end, done = time.monotonic() + share_s, 0
             while done < size and (not done or time.monotonic() < end):
                 step = min(10_000 if done else 1_000, size - done)
@@ -510,9 +504,32 @@ def _beside(bench: Bench, what: str, size: int, prepare: Callable[[Agent, int], 
                 done += step
             reached[agent.contender.name] = done
 
-        able = bench.turns(empty, present, turn(empty))
-        able = bench.turns(full, able, prepared, rounds=1)
-        bench.turns(full, able, turn(full))
+        def both(agent: Agent, dsn: str) -> None:
+            name = agent.contender.name
+            if name not in sizes:
+                sizes[name] = _size_of_turn(bench, beside_none[name], turn)
+            turn(empty, beside_none[name], sizes[name])
+            turn(full, agent, sizes[name])
+            if reached[name] < size:
+                figure = bench.results.figures[full][name][-1]
+                figure.void, figure.note = (
+                    "did not reach the size",
+                    f"with {reached[name]:,}: no more in the time for it",
+                )
+
+        able = bench.turns(full, present, prepared, rounds=1)
+        bench.turns(full, able, both)
+
+
+def _size_of_turn(bench: Bench, agent: Agent, turn: Callable[[None, Agent, int], None]) -> int:
+    """Fast contenders consume for as long as slow ones, so that single pauses of the machine count less."""
+    n = max(200, int(bench.plan.seconds * 2_000))
+    if not _fetches(agent, 100):
+        return n
+    started = time.monotonic()
+    turn(None, agent, n)
+    rate = n / (time.monotonic() - started)
+    return max(n, min(20_000, int(bench.plan.seconds * rate)) // 100 * 100)
 
 
 def death(bench: Bench) -> None:
