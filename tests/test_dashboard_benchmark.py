@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from starlette.routing import Route
 
 from benchmarks.dashboard.__main__ import report, run
 from benchmarks.dashboard.fill import Sizes
 from benchmarks.dashboard.pages import PATHS
+from benchmarks.dashboard.statement_log import StatementLog
 from benchmarks.server import running_server
 from tarry.edges.dashboard import screens
+from tarry.storage.postgres.embedded.supervisor import run as supervisor
 
 NOT_MEASURED = {"/archive/result"}
 """A file that DuckDB makes of a lake, which the benchmark does not have."""
@@ -33,3 +37,18 @@ def test_every_page_of_the_dashboard_is_measured() -> None:
     paths = [path.split("?")[0].removesuffix(".json") for path in PATHS]
     measured = {next(page.path for page in pages if page.path_regex.match(path)) for path in paths}
     assert {page.path for page in pages} - measured == NOT_MEASURED
+
+
+def test_statements_are_counted_when_the_log_is_trimmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "server.log"
+    line = "2026-11-19 [{}] LOG:  duration: 1.5 ms  statement: select {}\n"
+    path.write_text("".join(line.format(7, n) for n in range(3)))
+    log = StatementLog(path)
+    assert sum(map(len, log.read().values())) == 3
+    with path.open("a") as end:
+        end.write(line.format(7, 3))
+    monkeypatch.setattr(supervisor, "LOG_LIMIT", 10)
+    supervisor.keep_small(path)
+    with path.open("a") as end:
+        end.write(line.format(7, 4))
+    assert sorted(log.read()) == ["select 3", "select 4"]

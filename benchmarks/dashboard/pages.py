@@ -12,7 +12,7 @@ from urllib.parse import quote
 import httpx
 
 from benchmarks.dashboard.fill import ERRORS, name
-from benchmarks.dashboard.statement_log import StatementLog, logging_dsn
+from benchmarks.dashboard.statement_log import StatementLog, log_of, logging_dsn
 from tarry.app import connect_async
 from tarry.core.dead_letters.fingerprints import fingerprint
 from tarry.core.settings import StoreSettings
@@ -115,7 +115,7 @@ class Figure:
 
 
 async def measure(dsn: str, rounds: int, paths: Sequence[str] = PATHS) -> list[Figure]:
-    log = StatementLog(dsn)
+    log = StatementLog(log_of(dsn))
     async with (
         connect_async(logging_dsn(dsn), settings=StoreSettings(pool_size=4)) as app,
         running_broker(app, BrokerSettings(anonymous=True)) as url,

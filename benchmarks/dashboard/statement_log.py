@@ -24,19 +24,28 @@ def logging_dsn(dsn: str) -> str:
     return make_conninfo(dsn, options="-c log_min_duration_statement=0 -c log_parameter_max_length=0")
 
 
+def log_of(dsn: str) -> Path:
+    """The log of an embedded server."""
+    with psycopg.connect(dsn) as conn:
+        row: Any = conn.execute("select current_setting('data_directory')").fetchone()
+    return Path(row[0]).parent / "server.log"
+
+
 class StatementLog:
-    def __init__(self, dsn: str) -> None:
-        with psycopg.connect(dsn) as conn:
-            row: Any = conn.execute("select current_setting('data_directory')").fetchone()
-        self._path = Path(row[0]).parent / "server.log"
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self._read = 0
 
     def read(self) -> Mapping[str, Sequence[float]]:
         """Milliseconds of each statement since the last call, by the name of its SQL file. Of one execution, the times to
         parse, bind and execute are added up."""
+        text = b""
+        if self._path.stat().st_size < self._read:  # the supervisor has moved what was there, see `keep_small`
+            text = self._path.with_suffix(".log.1").read_bytes()[self._read :]
+            self._read = 0
         with self._path.open("rb") as log:
             log.seek(self._read)
-            text = log.read()
+            text += log.read()
             self._read = log.tell()
         times: dict[str, list[float]] = defaultdict(list)
         begun: dict[str, float] = defaultdict(float)
