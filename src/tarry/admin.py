@@ -73,6 +73,13 @@ def _reach(dsn: str | None) -> Generator[tuple[str, str]]:
         yield server.dsn, f"{EMBEDDED} ({described(server.dsn)})"
 
 
+def missing_embedded_home() -> Path | None:
+    """The directory in which an embedded database will be created, or None if there is one."""
+    from tarry.storage.postgres import embedded
+
+    return embedded.missing_home()
+
+
 def described(dsn: str) -> str:
     shown = {name: HIDDEN if name in _SECRETS else value for name, value in conninfo_to_dict(dsn).items()}
     return make_conninfo("", **shown) or "from libpq's PG* variables"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import signal
 import subprocess
 import sys
 import urllib.error
@@ -123,6 +124,22 @@ def test_without_that_library_the_probes_are_served(process: Callable[..., subpr
     with pytest.raises(urllib.error.HTTPError, match="404") as refused:
         urllib.request.urlopen(f"{url[0]}/metrics", timeout=30)
     refused.value.close()
+
+
+def test_a_new_database_is_announced_once_by_all_processes(process: Callable[..., subprocess.Popen[bytes]]) -> None:
+    """In a directory that cannot be made: it is new to each of them."""
+    Path("file").touch()
+    home = {"TARRY_DSN": "", "TARRY_HOME": str(Path("file", "home").absolute())}
+    started = process("worker", "good:worker", "--processes", "2", env=home)
+    assert started.stderr is not None
+    log = ""
+    while log.count("cannot be used") < 2 and (line := started.stderr.readline().decode()):
+        log += line
+    started.send_signal(signal.SIGTERM)
+    log += started.stderr.read().decode()
+    assert started.wait() != 0
+    assert log.count("cannot be used") >= 2, log
+    assert log.count("database was named") == 1, log
 
 
 def test_once_handles_what_is_due_and_exits(process: Callable[..., subprocess.Popen[bytes]], database: str) -> None:

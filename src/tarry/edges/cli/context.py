@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from tarry.core.errors import InvalidInput, UnknownQueue
+from tarry.core.errors import EmbeddedError, UnknownQueue
 from tarry.edges.cli.exit_codes import CommandFailed, ExitCode, Interrupted, ReaderGone, Usage
 from tarry.edges.cli.help import CONTEXT, GROUPS, Command, group, option
 from tarry.edges.cli.output.printer import EntityView, Output, Printer
@@ -81,17 +81,16 @@ class CommandSession:
             if row is not None:
                 app.store.run(security.audited(row, _DONE, detail=self.audited_after or None))
 
-    def prepare(self) -> None:
+    def prepare(self, *, announce: bool = True) -> None:
         """Validate the DSN and announce a new embedded database, before any connection."""
         from tarry import admin
-        from tarry.app import default_lake
 
         # The pool logs every failed attempt; the command reports the failure once.
         logging.getLogger("psycopg").addHandler(logging.NullHandler())
         admin.check_dsn(self.dsn)
-        if self.embedded:
-            with suppress(InvalidInput):  # no home directory: the server reports it
-                if not any((home := default_lake().parent).glob("postgres-*")):
+        if announce and self.embedded:
+            with suppress(EmbeddedError, OSError):  # the server reports it
+                if home := admin.missing_embedded_home():
                     self.note(f"no database was named (--dsn, TARRY_DSN, PG*): an embedded one is created in {home}")
 
     def listing(

@@ -142,8 +142,9 @@ def worker(
         changes = changes_below(Path.cwd()) if reload else None
         if not reload:
             process.load()  # report an invalid target once, before any process starts
+        cli.prepare()
         return WorkerSupervisor(process, sys.argv[1:], changes).run()
-    cli.prepare()
+    cli.prepare(announce=parent is None)
     return process.run(cli.dsn, parent)
 
 

@@ -12,6 +12,6 @@ Requires `flock`: Linux and other Unix systems, not Windows.
 
 from tarry.core.errors import EmbeddedError
 
-from .server import Embedded, EmbeddedSettings, start
+from .server import Embedded, EmbeddedSettings, missing_home, start
 
-__all__ = ["Embedded", "EmbeddedError", "EmbeddedSettings", "start"]
+__all__ = ["Embedded", "EmbeddedError", "EmbeddedSettings", "missing_home", "start"]

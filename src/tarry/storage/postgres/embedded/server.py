@@ -80,10 +80,7 @@ def start(settings: EmbeddedSettings = DEFAULTS) -> Embedded:
     """Block until the server accepts connections: milliseconds if it runs, a second or two for the first start ever."""
     environment = read_environment()
     binaries = find_binaries(settings.binaries, environment.search_path)
-    home = settings.data_dir or default_home(
-        environment, binaries.major, namespaces=lambda: namespaces_allowed(environment.inherited)
-    )
-    layout = claim(home.resolve())
+    layout = claim(_home(settings, environment, binaries).resolve())
     try:
         users_lock, state = _enter(layout, binaries, environment, time.monotonic() + START_FOR)
     except OSError as error:
@@ -94,6 +91,19 @@ def start(settings: EmbeddedSettings = DEFAULTS) -> Embedded:
     host = quote(os.fsencode(state.socket_dir), safe="")
     dsn = f"postgresql://{SUPERUSER}@/{DATABASE}?host={host}&port={PORT}"
     return Embedded(users_lock=users_lock, data_dir=layout.home, major=binaries.major, dsn=dsn)
+
+
+def missing_home() -> Path | None:
+    """The directory in which `start` will create a database, or None if it has one."""
+    environment = read_environment()
+    home = _home(DEFAULTS, environment, find_binaries(DEFAULTS.binaries, environment.search_path))
+    return None if Layout(home).pgdata.exists() else home
+
+
+def _home(settings: EmbeddedSettings, environment: Environment, binaries: Binaries) -> Path:
+    return settings.data_dir or default_home(
+        environment, binaries.major, namespaces=lambda: namespaces_allowed(environment.inherited)
+    )
 
 
 def namespaces_allowed(environment: Mapping[str, str]) -> bool:
