@@ -133,6 +133,16 @@ def test_help_opens_with_the_keyboard_and_lists_every_screen(screen: Screen) -> 
     expect(dialog).to_be_hidden()
 
 
+def test_the_help_is_accessible_in_both_themes(screen: Screen, bare: Page) -> None:
+    bare.goto(f"{screen.url}/")
+    bare.keyboard.press("?")
+    expect(bare.get_by_role("dialog", name="Keyboard")).to_be_visible()
+    bare.emulate_media(color_scheme="light")
+    light = violations(bare)
+    bare.emulate_media(color_scheme="dark")
+    assert (light, violations(bare)) == ([], [])
+
+
 def test_two_keys_lead_to_a_screen_and_one_to_the_search(screen: Screen) -> None:
     page = screen.open("/")
     page.keyboard.press("g")
