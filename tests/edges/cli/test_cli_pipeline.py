@@ -344,6 +344,39 @@ def test_numbers_that_json_does_not_have_are_null() -> None:
     json.dumps(data_of(PlayedSummary("x")), allow_nan=False)
 
 
+A_JAVA_THAT_FAILS = """#!/bin/sh
+test "$1" = -version && echo 'openjdk version "17"' >&2 && exit
+echo "out of everything" >&2
+exit 1
+"""
+
+
+@pytest.mark.parametrize("is_installed", [False, True])
+def test_spark_that_does_not_start_is_one_sentence_and_only_a_log_that_it_names_stays(
+    process: Callable[..., subprocess.Popen[bytes]], tmp_path: Path, is_installed: bool
+) -> None:
+    pytest.importorskip("pyspark")
+    home, temporary = tmp_path / "java", tmp_path / "temporary"
+    temporary.mkdir()
+    if is_installed:
+        (home / "bin").mkdir(parents=True)
+        (home / "bin" / "java").write_text(A_JAVA_THAT_FAILS)
+        (home / "bin" / "java").chmod(0o755)
+    ran = process("pipeline", "archive", env={"JAVA_HOME": str(home), "TMPDIR": str(temporary)})
+    out, err = (text.decode() for text in ran.communicate())
+    error, hint = err.splitlines()
+    left = list(temporary.iterdir())
+    assert (ran.returncode, out) == (ExitCode.FAILED, ""), err
+    if is_installed:
+        (log,) = left
+        assert error.startswith("error: Spark did not start: ")
+        assert hint.endswith(f"Spark's log: {log}")
+        assert "out of everything" in log.read_text()
+    else:
+        assert (error, left) == (f"error: the data pipeline needs Java 17 or newer: JAVA_HOME is {home}, "
+                                 "and there is no bin/java in it", [])  # fmt: skip
+
+
 def test_help_and_report_need_no_spark() -> None:
     code = """
 import sys

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import runpy
+import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +13,16 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
+from tarry.edges.cli.exit_codes import ExitCode
 from tarry.edges.cli.main import main
 from tests.docs.pages import TUTORIAL
+from tests.edges.conftest import TARRY
 from tests.edges.spark.page_reader import read
+from tests.kit.sleepers import until
 
 ROOT = Path(__file__).parents[3]
+TIMEOUT_S = 120.0
+WAITS = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
 
 # Eight jobs, one after the other, each of several queries; on a busy machine that takes its time.
 pytestmark = pytest.mark.timeout(600)
@@ -38,6 +46,35 @@ def test_the_tutorial_is_true_to_the_digit_and_a_lost_row_is_found(
     assert main(["verify"]) == 7
     assert "order-180" in capsys.readouterr().out
     assert spark.range(1).count() == 1, "a session that was running is left running"
+
+
+def test_a_run_that_gets_sigterm_ends_in_one_line_and_leaves_no_files(database: str, lake: str, tmp_path: Path) -> None:
+    """Stopped while the job waits for a lock; the JVM's files are where TMPDIR and java.io.tmpdir are."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    env = {
+        **os.environ,
+        "TARRY_DSN": database,
+        "TMPDIR": str(temporary),
+        "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={temporary} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+    with psycopg.connect(database) as locking, psycopg.connect(database, autocommit=True) as watching:
+        locking.execute("lock table tarry.archive_batch")
+        run = subprocess.Popen(
+            [*TARRY, "pipeline", "archive", "--lake", lake, "--master", "local[1]"],
+            env=env, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        try:
+            until(lambda: run.poll() is not None or watching.execute(WAITS).fetchone() != (0,), timeout_s=TIMEOUT_S)
+            assert list(temporary.iterdir()) != [], "the JVM has its files elsewhere"
+            run.send_signal(signal.SIGTERM)
+            run.wait(TIMEOUT_S)  # its JVM has ended by then, too
+            left = list(temporary.iterdir())
+            out, err = run.communicate(timeout=TIMEOUT_S)
+        finally:
+            run.kill()
+            run.wait()
+    assert (run.returncode, out, err, left) == (ExitCode.INTERRUPTED, "", "stopped by SIGTERM\n", [])
 
 
 @pytest.mark.chaos

@@ -8,12 +8,14 @@ import signal
 import tempfile
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
+from tarry.core.errors import TarryError
 from tarry.edges.cli.context import CommandSession
+from tarry.edges.cli.exit_codes import CommandFailed
 from tarry.edges.cli.processes.signals import end_within
 
 if TYPE_CHECKING:
@@ -22,29 +24,56 @@ if TYPE_CHECKING:
     from tarry.app import App
 
 _POLL_EVERY_S = 0.2
+_JVM_EXITS_WITHIN_S = 4.0
 
 
 @contextmanager
 def spark_for(cli: CommandSession, app: App, master: str | None) -> Generator[SparkSession]:
     """A session that is stopped at the end, unless a notebook or spark-submit started it."""
     _ = app.pipeline  # a store without a pipeline refuses before Spark starts
-    from tarry.edges.spark.session import is_submitted, keep_for_jobs, session
+    from tarry.edges.spark.session import is_submitted, session
 
     submitted = is_submitted(os.environ) or _is_running()
-    if submitted or cli.debug:
-        spark = session(master)
-    else:
-        with _starting(cli), jvm_log_in_file() as log:
-            spark = keep_for_jobs(session(master))
-        jvm_log.path = log
-    with _interrupted_by_signals():
+    with _stopped_by_signals(cli) as handle, ExitStack() as ending:
+        if submitted:
+            spark = session(master)
+        else:
+            ending.callback(_end_jvm)
+            spark = _started(cli, master)
+            ending.callback(_stop, spark)
+        handle()  # a new context has its own handler of Ctrl-C
+        yield spark
+
+
+def _started(cli: CommandSession, master: str | None) -> SparkSession:
+    from tarry.edges.spark.session import keep_for_jobs, session
+
+    if cli.debug:
+        return keep_for_jobs(session(master))
+    with _starting(cli), jvm_log.recording():
         try:
-            yield spark
-        finally:
-            if not submitted:
-                with suppress(Exception):  # the JVM has exited; its error was reported
-                    spark.stop()
-            jvm_log.remove_unless_mentioned()
+            return keep_for_jobs(session(master))
+        except TarryError:
+            raise
+        except Exception as failure:
+            raise CommandFailed(f"Spark did not start: {reason(failure)}", hint=jvm_log.hint()) from failure
+
+
+def _stop(spark: SparkSession) -> None:
+    with suppress(Exception):  # the JVM has exited; its error was reported
+        spark.stop()
+
+
+def _end_jvm() -> None:
+    """Wait until the JVM has exited: it removes its temporary files then."""
+    with suppress(Exception):  # it has exited, or was never started
+        from pyspark import SparkContext
+
+        gateway: Any = SparkContext._gateway  # pyright: ignore[reportPrivateUsage]
+        SparkContext._gateway = SparkContext._jvm = None  # pyright: ignore[reportPrivateUsage]
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(_JVM_EXITS_WITHIN_S)
 
 
 def _is_running() -> bool:
@@ -57,37 +86,38 @@ def _is_running() -> bool:
 
 @dataclass(slots=True)
 class JvmLog:
-    """The JVM log file. It is kept if an error hint has named it."""
+    """What the JVM writes to stderr. It has no name in the temporary directory until an error hint refers to it."""
 
-    path: Path | None = None
-    is_mentioned: bool = False
+    _file: IO[bytes] | None = None
+    _copy: Path | None = None
+
+    @contextmanager
+    def recording(self) -> Generator[None]:
+        """Redirect stderr while the JVM starts: it inherits the file and keeps it."""
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - read as long as this process runs
+        stderr = os.dup(2)
+        try:
+            os.dup2(self._file.fileno(), 2)
+            yield
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
 
     def hint(self) -> str:
-        self.is_mentioned = self.path is not None
-        return "for the traceback run the command again with --debug" + (
-            f"; Spark's log: {self.path}" if self.path else ""
-        )
+        hint = "for the traceback run the command again with --debug"
+        return hint if self._file is None else f"{hint}; Spark's log: {self._copied(self._file.fileno())}"
 
-    def remove_unless_mentioned(self) -> None:
-        if self.path is not None and not self.is_mentioned:
-            self.path.unlink(missing_ok=True)
+    def _copied(self, file: int) -> Path:
+        if self._copy is None:
+            handle, name = tempfile.mkstemp(prefix="tarry-spark-", suffix=".log")
+            os.close(handle)
+            self._copy = Path(name)
+        # Not by seeking: the JVM shares the position.
+        self._copy.write_bytes(os.pread(file, os.fstat(file).st_size, 0))
+        return self._copy
 
 
 jvm_log = JvmLog()
-
-
-@contextmanager
-def jvm_log_in_file() -> Generator[Path]:
-    """Redirect stderr to a file while the JVM starts: it inherits the file and keeps it."""
-    handle, name = tempfile.mkstemp(prefix="tarry-spark-", suffix=".log")
-    stderr = os.dup(2)
-    try:
-        os.dup2(handle, 2)
-        yield Path(name)
-    finally:
-        os.dup2(stderr, 2)
-        os.close(stderr)
-        os.close(handle)
 
 
 @contextmanager
@@ -107,25 +137,36 @@ interrupted = threading.Event()
 
 
 @contextmanager
-def _interrupted_by_signals() -> Generator[None]:
-    """Handle SIGTERM and Ctrl-C: close connections and record the run as failed."""
+def _stopped_by_signals(cli: CommandSession) -> Generator[Callable[[], None]]:
+    """Handle SIGTERM and Ctrl-C: close connections and record the run as failed. Yields a function that installs the
+    handlers again.
+    """
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield lambda: None
         return
+    received = set[int]()
 
-    def stop(*_: object) -> None:
+    def stop(number: int, _: object) -> None:
+        received.add(number)
         interrupted.set()
         # py4j logs a traceback for every cut-off call to the root logger. Records of other loggers are not filtered.
         logging.getLogger().addFilter(lambda record: False)
         end_within()  # Spark or the database may hang; the next run marks this one as abandoned
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    def handle() -> None:
+        for number in before:
+            signal.signal(number, stop)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    handle()
     try:
-        yield
+        yield handle
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        if signal.SIGTERM in received:
+            cli.note("stopped by SIGTERM")
 
 
 def alive(spark: SparkSession) -> bool:
