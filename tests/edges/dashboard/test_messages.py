@@ -484,6 +484,18 @@ class TestPastOfTheArchive:
         expect(page.locator("svg.history rect")).to_have_count(1)
         assert get(screen, message("archived", "never")).status == 404
 
+    def test_a_message_begins_in_the_archive_and_ends_in_the_journal(self, screen: Screen, dashboard: Served) -> None:
+        with psycopg.connect(dashboard.dsn, autocommit=True) as conn:
+            conn.execute(
+                "insert into tarry.event (at, kind, queue, key, version, attempt, priority, due_at, size) "
+                "select clock_timestamp(), 'dropped', id, 'late', 3, 0, 5, clock_timestamp(), 17 from tarry.queue "
+                "where name = 'archived'"
+            )
+            page = screen.open(message("archived", "late"))
+            conn.execute("delete from tarry.event where key = 'late'")
+        expect(page.locator(".bound")).to_contain_text("1 event of 1 file of the archive, read-only; what is later is")
+        expect(page.locator("ol.events .kind")).to_have_text(["offered", "dropped"])
+
     def test_a_message_of_the_archive_is_offered_again(self, screen: Screen, dashboard: Served) -> None:
         page = screen.open(message("archived", "done"))
         expect(page.locator("#payload")).to_contain_text("from its history")

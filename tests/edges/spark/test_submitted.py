@@ -19,7 +19,9 @@ import os
 assert os.environ.pop("SPARK_ENV_LOADED"), "of Spark's scripts, which no manager of a cluster uses to start a driver"
 assert os.environ["PYSPARK_GATEWAY_PORT"]
 from tarry.edges.spark.session import session
-print("master", session("local[2]").sparkContext.master)
+context = session("local[2]").sparkContext
+print("master", context.master)
+print("temporary", *{os.path.dirname(path) for path in os.scandir(context._jvm.System.getProperty("java.io.tmpdir"))})
 """
 
 
@@ -48,10 +50,15 @@ def submit(*arguments: str, **environ: str) -> str:
     return ran.stdout + ran.stderr
 
 
-def test_a_session_under_spark_submit_keeps_its_master(tmp_path: Path) -> None:
-    program = tmp_path / "where.py"
+def test_a_session_under_spark_submit_keeps_its_master_and_leaves_no_files(tmp_path: Path) -> None:
+    program, temporary = tmp_path / "where.py", tmp_path / "temporary"
     program.write_text(WHERE)
-    assert "master local[1]" in submit(str(program), JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    temporary.mkdir()
+    java = f"-Djava.io.tmpdir={temporary} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    printed = submit(str(program), TMPDIR=str(temporary), JAVA_TOOL_OPTIONS=java)
+    assert "master local[1]" in printed
+    assert f"temporary {temporary}" in printed
+    assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.chaos
