@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -375,6 +377,24 @@ def test_spark_that_does_not_start_is_one_sentence_and_only_a_log_that_it_names_
     else:
         assert (error, left) == (f"error: the data pipeline needs Java 17 or newer: JAVA_HOME is {home}, "
                                  "and there is no bin/java in it", [])  # fmt: skip
+
+
+def test_sigterm_while_spark_starts_is_one_line_and_leaves_no_log(
+    process: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    pytest.importorskip("pyspark")
+    java, barrier, temporary = tmp_path / "bin" / "java", tmp_path / "barrier", tmp_path / "temporary"
+    os.mkfifo(barrier)
+    temporary.mkdir()
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\ncat '{barrier}'\n")
+    java.chmod(0o755)
+    run = process("pipeline", "archive", env={"JAVA_HOME": str(tmp_path), "TMPDIR": str(temporary)})
+    with barrier.open("wb"):  # waits until Java has started
+        run.send_signal(signal.SIGTERM)
+        assert run.wait() == ExitCode.INTERRUPTED
+    assert run.communicate() == (b"", b"stopped by SIGTERM\n")
+    assert list(temporary.iterdir()) == []
 
 
 def test_help_and_report_need_no_spark() -> None:
