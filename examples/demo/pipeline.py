@@ -16,7 +16,7 @@ from tarry.core.errors import TarryError
 from tarry.edges.cli.commands.pipeline_report import write_html
 from tarry.edges.cli.output.printer import Output, Printer
 from tarry.edges.cli.pipeline.jobs import IN_ORDER, arguments, load
-from tarry.edges.cli.pipeline.spark import jvm_log_in_file
+from tarry.edges.cli.pipeline.spark import jvm_log
 from tarry.edges.env import worker_parent_from
 
 PAUSE_S = 5.0
@@ -38,13 +38,13 @@ def main(since: str, page: str) -> int:
         from tarry.edges.spark.session import session
 
         with tarry.connect() as app:
-            with jvm_log_in_file() as log:
+            with jvm_log.recording():
                 spark = session(config=SMALL)
             lines, failed, is_last, pause_s = list[str](), False, False, 0.0
             try:
                 while not is_last:
                     is_last = _is_closed(parent, pause_s)  # before the round, which then has all events
-                    lines, failed = _round(spark, app, log)
+                    lines, failed = _round(spark, app)
                     pause_s = PAUSE_S
             finally:
                 spark.stop()
@@ -62,7 +62,7 @@ def _is_closed(parent: int | None, wait_s: float) -> bool:
     return parent is None or bool(select.select([parent], [], [], wait_s)[0])
 
 
-def _round(spark: Any, app: tarry.App, log: Path) -> tuple[list[str], bool]:
+def _round(spark: Any, app: tarry.App) -> tuple[list[str], bool]:
     lines, failed = list[str](), False
     for name in IN_ORDER:
         module: Any = load(name)
@@ -73,7 +73,7 @@ def _round(spark: Any, app: tarry.App, log: Path) -> tuple[list[str], bool]:
             lines.append(summary.line())
         except Exception as error:
             failed = True
-            lines.append(f"{name}: {' '.join(str(error).split())[:300]} (Spark's log: {log})")
+            lines.append(f"{name}: {' '.join(str(error).split())[:300]} (Spark's log: {jvm_log.copy()})")
     return lines, failed
 
 

@@ -104,16 +104,20 @@ class JvmLog:
             os.close(stderr)
 
     def hint(self) -> str:
-        hint = "for the traceback run the command again with --debug"
-        return hint if self._file is None else f"{hint}; Spark's log: {self._copied(self._file.fileno())}"
+        hint, log = "for the traceback run the command again with --debug", self.copy()
+        return hint if log is None else f"{hint}; Spark's log: {log}"
 
-    def _copied(self, file: int) -> Path:
+    def copy(self) -> Path | None:
+        """A file with what was written so far, for an error that refers to it."""
+        if self._file is None:
+            return None
         if self._copy is None:
             handle, name = tempfile.mkstemp(prefix="tarry-spark-", suffix=".log")
             os.close(handle)
             self._copy = Path(name)
         # Not by seeking: the JVM shares the position.
-        self._copy.write_bytes(os.pread(file, os.fstat(file).st_size, 0))
+        log = self._file.fileno()
+        self._copy.write_bytes(os.pread(log, os.fstat(log).st_size, 0))
         return self._copy
 
 
