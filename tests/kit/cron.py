@@ -57,7 +57,7 @@ def ticks_of(queue: Queue[Any]) -> list[datetime]:
 
 
 def take_all(app: App, queue: Queue[Any]) -> Iterator[Delivery[Any]]:
-    """Everything that is due, however many polls it takes: where the head of a queue is dear, as on a busy machine, a
+    """Everything that is due, however many polls it takes: where the head of a queue is expensive, as on a busy machine, a
     poll may leave what was planned late to a later one."""
     while app.queues.counts(queue.name).ready.n:
         yield from queue.try_poll_many(1_000)

@@ -144,12 +144,12 @@ def test_a_consumer_with_fifty_thousand_leases_ahead_of_it_soon_polls_from_its_c
     store = PostgresStore(database, settings=StoreSettings(pool_size=1))
     store.run(store.messages.offer_many(QUEUE, [Draft(f"next{i:03d}", b"") for i in range(300)]))
     polled: list[str] = []
-    dear: list[bool] = []
+    expensive: list[bool] = []
     for _ in range(100):
         polled += [lease.key for lease in store.run(store.messages.poll(QUEUE, 1, lambda data, _: data))]
-        dear.append(store.messages._cursors[QUEUE, None].head_is_expensive)
+        expensive.append(store.messages._cursors[QUEUE, None].head_is_expensive)
     assert polled == [f"next{i:03d}" for i in range(100)]
-    assert any(dear), "it never noticed what its polls cost"
+    assert any(expensive), "it never noticed what its polls cost"
     own.execute("update tarry.message set lease_until = clock_timestamp() where key = 'k000009'")
     keys_polled: list[str] = []
     while "k000009" not in keys_polled:
