@@ -104,9 +104,7 @@ class CommandSession:
         more: Mapping[str, Any] | None = None,
     ) -> None:
         """Print a list of entities, and note that it is empty or cut at `limit`. `more`: further JSON fields."""
-        columns = [column for column in view.columns if column.only != "record"]
-        rows = ([column.value(item) for column in columns] for item in items)
-        self.printer.listing(view.schema, {view.name: map(view.data, items)}, columns, rows, now=now, more=more)
+        self.printer.listing(view, items, now=now, more=more)
         if not items and empty is not None:
             self.note(empty)
         elif len(items) == limit:

@@ -17,7 +17,7 @@ from tarry.edges.cli.exit_codes import Conflicting, ExitCode
 from tarry.edges.cli.help import argument, option
 from tarry.edges.cli.options import due_of, headers_of, parsed
 from tarry.edges.cli.output.payloads import payload_line, raw_queue, read_payload
-from tarry.edges.cli.output.printer import Cell, EntityView, TableColumn, plain
+from tarry.edges.cli.output.printer import Cell, EntityView, TableColumn, entity_view, plain
 from tarry.edges.cli.output.views import MESSAGES, due
 from tarry.edges.formats import delay, duration, exact, instant, plural
 from tarry.wire import messages as wire
@@ -196,8 +196,8 @@ _COLUMNS: Sequence[TableColumn[Delivery[Content]]] = (
     TableColumn("type"),
 )
 _PAYLOAD: TableColumn[Delivery[Content]] = TableColumn("payload", lambda delivery: payload_line(delivery.payload))
-_ACKED: EntityView[Delivery[Content]] = EntityView(
-    "tarry.delivery.list/1", _acked_data, (*_COLUMNS, _PAYLOAD), "messages"
+_ACKED: EntityView[Delivery[Content]] = entity_view(
+    "tarry.delivery.list/1", "messages", *_COLUMNS, _PAYLOAD, data=_acked_data
 )
 _LEASE: Sequence[TableColumn[Delivery[Content]]] = (
     TableColumn("token", lambda d: str(d.token)),

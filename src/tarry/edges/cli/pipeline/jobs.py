@@ -138,11 +138,11 @@ def run_jobs(
             results = [_run(cli, spark, app, name, modules[name], given) for name, given in jobs.items()]
             if every is None:
                 if not (cli.printer.for_people or cli.printer.line_by_line):
-                    more = {"ok": all(result.ok for result in results)}
-                    cli.printer.listing(_SCHEMA, {"jobs": [result.data() for result in results]}, (), (), more=more)
+                    ok = all(result.ok for result in results)
+                    cli.printer.record(_SCHEMA, {"ok": ok, "jobs": [result.data() for result in results]})
                 return _code(results)
             if not all(result.ok for result in results) and not alive(spark):
-                raise CommandFailed("Spark has ended; start the command again", ExitCode.FAILED, hint=jvm_log.hint())
+                raise CommandFailed("Spark has ended; start the command again", hint=jvm_log.hint())
             _pause(cli, every - timedelta(seconds=time.monotonic() - started_s), every)
 
 
@@ -172,7 +172,7 @@ def _run(
 def _print(cli: CommandSession, result: JobResult) -> None:
     """Print the result as soon as the job finishes. A JSON document is printed after the last job."""
     if cli.printer.line_by_line:
-        cli.printer.listing(_SCHEMA, {"jobs": [result.data()]}, (), ())
+        cli.printer.record(_SCHEMA, result.data())
     elif cli.printer.for_people and result.ok:
         cli.printer.lines([f"{result.summary.line()} ({result.seconds:.1f} s)"])
     if not result.ok and (cli.printer.for_people or cli.printer.line_by_line):
