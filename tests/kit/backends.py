@@ -92,9 +92,9 @@ class Backend:
 
     def _app(self, store: Store | AsyncStore, consumer: str | None) -> App:
         if isinstance(store, HttpStore):
-            return cast("App", Client.on(store, consumer))
+            return cast("App", Client(store=store, consumer=consumer))
         if isinstance(store, AsyncHttpStore):
-            return cast("App", Blocking(AsyncClient.on(store, consumer), cast("Loop", self._loop)))
+            return cast("App", Blocking(AsyncClient(store=store, consumer=consumer), cast("Loop", self._loop)))
         if self._loop is None:
             return App(cast("Store", store), dsn=self.dsn, consumer=consumer)
         return cast("App", Blocking(AsyncApp(cast("AsyncStore", store), dsn=self.dsn, consumer=consumer), self._loop))

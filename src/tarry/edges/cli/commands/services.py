@@ -143,7 +143,7 @@ def worker(
         if not reload:
             process.load()  # report an invalid target once, before any process starts
         cli.prepare()
-        return WorkerSupervisor(process, sys.argv[1:], changes).run()
+        return asyncio.run(WorkerSupervisor(process, sys.argv[1:], changes).run())
     cli.prepare(announce=parent is None)
     return process.run(cli.dsn, parent)
 

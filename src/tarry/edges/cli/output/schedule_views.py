@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tarry.core.cron.model import times
 from tarry.edges.cli.output.payloads import payload_line
@@ -75,10 +75,6 @@ def _tick(record: TickRecord) -> str:
     return instant(record.tick) + ("" if record.until is None else f" … {instant(record.until)}")
 
 
-def _fire_data(noted: NotedFire) -> dict[str, Any]:
-    return {**data_of(noted.fire), "local": local(noted.fire.tick, noted.zone), "note": noted.note or None}
-
-
 SCHEDULES: EntityView[Scheduled] = entity_view(
     "tarry.schedule.list/1",
     "schedules",
@@ -122,5 +118,9 @@ FIRES: EntityView[NotedFire] = entity_view(
     TableColumn("local", lambda noted: local(noted.fire.tick, noted.zone)),
     TableColumn("in", lambda noted: relative(noted.fire.tick, noted.now).removeprefix("in ")),
     TableColumn("note"),
-    data=_fire_data,
+    data=lambda noted: {
+        **data_of(noted.fire),
+        "local": local(noted.fire.tick, noted.zone),
+        "note": noted.note or None,
+    },
 )
