@@ -242,9 +242,8 @@ def _redrive(
     if versions or dead.n:
         count = plural(len(versions) or min(limit, dead.n), "dead letter")
         cli.confirm(f"Redrive {count} of queue {queue}?", yes=yes)
-    redriven = app.store.run(
-        app.store.dead_letters.redrive(queue, versions=versions or None, limit=len(versions) or limit)
-    )
+    redrive = app.store.dead_letters.redrive(queue, versions=versions or None, limit=len(versions) or limit)
+    redriven = app.store.run(redrive)
     blocked = absent = 0
     if versions:
         where = DeadFilter(versions=tuple(versions))
@@ -255,24 +254,19 @@ def _redrive(
         raise NotFound(f"queue {queue} has none of these dead letters", hint=f"see: tarry dlq list {queue}")
     if not redriven and dead.n:
         raise Conflicting("nothing was redriven: their keys are live again", hint=f"see: tarry message list {queue}")
-    cli.printer.record(
-        "tarry.dlq.redrive/1",
-        {"queue": queue, "redriven": redriven, "not_found": absent, "still_dead": dead},
-    )
+    counts = {"queue": queue, "redriven": redriven, "not_found": absent, "still_dead": dead}
+    cli.printer.record("tarry.dlq.redrive/1", counts)
     return ExitCode.PARTLY if blocked or absent else None
 
 
 def _show_plan(cli: CommandSession, app: App, queue: str, versions: Sequence[int], limit: int) -> ExitCode | None:
     """Show the dead letters that a redrive would offer now: the oldest first, each key once, and no key that is live."""
     plan: dict[str, DeadLetter[bytes]] = {}
-    for dead in reversed(app.store.run(app.store.dead_letters.list(queue, limit=SEEN))):
+    where = DeadFilter(versions=tuple(versions) or None)
+    for dead in reversed(app.store.run(app.store.dead_letters.list(queue, where=where, limit=SEEN))):
         if len(plan) == limit:
             break
-        if (
-            (not versions or dead.version in versions)
-            and dead.key not in plan
-            and not app.store.run(app.store.messages.contains(queue, dead.key))
-        ):
+        if dead.key not in plan and not app.store.run(app.store.messages.contains(queue, dead.key)):
             plan[dead.key] = dead
     cli.listing(views.DEAD_LETTERS, list(plan.values()), now=now_of(app), more={"dry_run": True})
     cli.note(f"{plural(len(plan), 'dead letter')} of queue {queue} would be redriven; nothing was changed")

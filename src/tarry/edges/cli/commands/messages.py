@@ -11,7 +11,7 @@ from tarry.core.journal.events import Event, EventKind, JournalLevel
 from tarry.core.messages.explain import why_not_delivered
 from tarry.core.messages.model import Failure, LeaseId, StoredMessage
 from tarry.core.messages.outcomes import Edited, Settled
-from tarry.core.messages.states import State
+from tarry.core.messages.states import LIVE, State
 from tarry.edges.cli import options as opt
 from tarry.edges.cli.context import CommandSession, command, now_of
 from tarry.edges.cli.exit_codes import Conflicting, NotFound
@@ -29,7 +29,6 @@ from tarry.wire.messages import Message
 if TYPE_CHECKING:
     from tarry.api._sync.queue import Queue
 
-_LIVE = ("delayed", "ready", "leased")
 Token = Annotated[str, argument("TOKEN", "The token of the lease.")]
 ErrorText = Annotated[str | None, option("--error TEXT", "What went wrong.")]
 _WITH_CONTENT = (EventKind.OFFERED, EventKind.UPDATED, EventKind.EDITED)
@@ -72,7 +71,7 @@ def list_messages(
 
     Leases nothing. For dead letters: tarry dlq list.
     """
-    only = None if state is None else State(opt.one_of(state, _LIVE, "--state"))
+    only = None if state is None else State(opt.one_of(state, [live.value for live in LIVE], "--state"))
     with cli.open(queue) as app:
         messages, now = app.store.run(app.store.messages.list(queue, state=only, limit=limit)), now_of(app)
     cli.listing(views.MESSAGES, messages, now=now, empty="no message matches", limit=limit)

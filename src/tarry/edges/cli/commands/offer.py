@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tarry.core.errors import InvalidInput, UnknownQueue
-from tarry.core.messages.model import Conflict, ConflictRule
+from tarry.core.messages.model import Conflict, ConflictRule, Filter
 from tarry.core.messages.outcomes import Settled
 from tarry.core.messages.states import State
 from tarry.edges.cli import options as opt
@@ -207,9 +207,8 @@ _LEASED = replace(_ACKED, data=_leased_data, columns=(*_COLUMNS, *_LEASE, _PAYLO
 
 
 def _peek(cli: CommandSession, app: App, queue: str, most: int, type_: str | None, *, lowest_first: bool) -> None:
-    ready = app.store.run(app.store.messages.list(queue, state=State.READY, limit=PEEKED))
-    messages = [message for message in ready if type_ is None or message.type == type_]
-    # In delivery order; the store lists by due time.
+    ready = app.store.messages.list(queue, state=State.READY, limit=PEEKED, filter=Filter(type=type_))
     sign = 1 if lowest_first else -1
-    messages.sort(key=lambda message: (sign * message.priority, message.due_at, message.version))
+    # In delivery order; the store lists by due time.
+    messages = sorted(app.store.run(ready), key=lambda each: (sign * each.priority, each.due_at, each.version))
     cli.listing(MESSAGES, messages[:most], now=now_of(app), empty="nothing is due")
