@@ -53,12 +53,12 @@ _CHANGES: EntityView[Change] = entity_view(
 )
 
 
-class Problem(NamedTuple):
+class _Problem(NamedTuple):
     name: str
     problem: str
 
 
-_PROBLEMS: EntityView[Problem] = entity_view(
+_PROBLEMS: EntityView[_Problem] = entity_view(
     "tarry.schedule.problem.list/1",
     "problems",
     TableColumn("schedule", "name", style="bold"),
@@ -114,7 +114,7 @@ def lint(cli: CommandSession, file: File) -> ExitCode | None:
     Reports every problem; the exit code is 7 if there is one.
     """
     _, specs, problems = _parsed(file)
-    problems += [Problem(name, warning) for name, spec in specs.items() for warning in _warnings(spec)]
+    problems += [_Problem(name, warning) for name, spec in specs.items() for warning in _warnings(spec)]
     cli.listing(_PROBLEMS, problems, more={"ok": not problems, "schedules": len(specs)})
     if problems:
         return ExitCode.CHECK_FAILED
@@ -136,7 +136,7 @@ def _read(file: Path) -> tuple[str, dict[str, ScheduleSpec]]:
     return source, specs
 
 
-def _parsed(file: Path) -> tuple[str, dict[str, ScheduleSpec], list[Problem]]:
+def _parsed(file: Path) -> tuple[str, dict[str, ScheduleSpec], list[_Problem]]:
     """The source of the schedules, the valid schedules by name, and the problems of the others."""
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -145,19 +145,19 @@ def _parsed(file: Path) -> tuple[str, dict[str, ScheduleSpec], list[Problem]]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"the file {str(file)!r} is not TOML: {error}") from None
     file_name, tables = content.pop("name", file.name), content.pop("schedules", {})
-    problems = [Problem(other, "unknown key; allowed are name and the table [schedules]") for other in content]
+    problems = [_Problem(other, "unknown key; allowed are name and the table [schedules]") for other in content]
     if not isinstance(file_name, str) or not 0 < len(file_name) <= _LONGEST_NAME:
-        problems.append(Problem("name", f"must be text of 1 to {_LONGEST_NAME} characters, got {file_name!r:.80}"))
+        problems.append(_Problem("name", f"must be text of 1 to {_LONGEST_NAME} characters, got {file_name!r:.80}"))
     source, specs = f"file:{file_name}", dict[str, ScheduleSpec]()
     if not isinstance(tables, dict):
-        return source, specs, [*problems, Problem("schedules", "must be a table of tables: [schedules.daily-report]")]
+        return source, specs, [*problems, _Problem("schedules", "must be a table of tables: [schedules.daily-report]")]
     for name, table in cast("dict[str, Any]", tables).items():
         try:
             specs[name] = _spec(name, table, source)
         except InvalidInput as error:
-            problems.append(Problem(name, str(error)))
+            problems.append(_Problem(name, str(error)))
         except TarryError as error:  # its hint names options of the command line
-            problems.append(Problem(name, error.message))
+            problems.append(_Problem(name, error.message))
     return source, specs, problems
 
 
