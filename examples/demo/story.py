@@ -233,5 +233,5 @@ async def stopped(children: list[Child]) -> None:
     await asyncio.wait(waits, timeout=GRACE_S)
     for each in children:
         with suppress(ProcessLookupError):
-            os.killpg(each.pid, signal.SIGKILL)
+            os.killpg(each.process.pid, signal.SIGKILL)
     await asyncio.wait(waits)

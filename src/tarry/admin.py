@@ -300,15 +300,10 @@ def zones_here(paths: Sequence[str] | None = None) -> CheckResult:
         return CheckResult("time zones here", False, "missing", "install tzdata: pip install tzdata")
     if version is None:
         return CheckResult("time zones here", True, f"present, of an unknown version ({location})")
-    if datetime.now(UTC).year - int(version[:4]) < OLD_ZONES_YEARS:
-        return CheckResult("time zones here", True, f"{version} ({location})")
-    return CheckResult(
-        "time zones here",
-        True,
-        f"{version} ({location}), which is old",
-        "schedules use it: update tzdata of the system, or use the Python package with PYTHONTZPATH=''",
-        warning=True,
-    )
+    is_old = datetime.now(UTC).year - int(version[:4]) >= OLD_ZONES_YEARS
+    actual = f"{version} ({location}){', which is old' if is_old else ''}"
+    hint = "schedules use it: update tzdata of the system, or use the Python package with PYTHONTZPATH=''"
+    return CheckResult("time zones here", True, actual, hint, warning=is_old)
 
 
 def _zone_data(paths: Sequence[str]) -> tuple[str | None, str | None]:

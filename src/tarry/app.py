@@ -60,21 +60,14 @@ class connect_async:  # noqa: N801 - used like a function: `async with tarry.con
         consumer: str | None = None,
         allow_unsafe: bool = False,
     ) -> None:
-        async def open_app() -> AsyncApp:
-            # Starting and checking a database blocks, so it runs in a thread.
-            stores = await asyncio.to_thread(
-                _stores, dsn, schema, settings, clock, migrate=migrate, allow_unsafe=allow_unsafe
-            )
-            return AsyncApp(
-                await stores.awaiting(),
-                dsn=stores.dsn,
-                consumer=consumer,
-                blocking=stores.blocking,
-                on_close=stores.on_close,
-            )
-
-        self._open = open_app
+        self._stores = partial(_stores, dsn, schema, settings, clock, migrate=migrate, allow_unsafe=allow_unsafe)
+        self._consumer = consumer
         self._app: AsyncApp | None = None
+
+    async def _open(self) -> AsyncApp:
+        stores = await asyncio.to_thread(self._stores)  # starting and checking a database blocks
+        blocking, dsn, on_close = stores.blocking, stores.dsn, stores.on_close
+        return AsyncApp(await stores.awaiting(), dsn=dsn, consumer=self._consumer, blocking=blocking, on_close=on_close)
 
     def __await__(self) -> Generator[Any, Any, AsyncApp]:
         return self._open().__await__()

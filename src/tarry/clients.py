@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from datetime import timedelta
-from typing import Any, Self, TypeVar, Unpack, cast
+from typing import Any, TypeVar, Unpack, cast
 
 from tarry.api.api_keys import AsyncApiKeys
 from tarry.api.delivery import AsyncDelivery
@@ -29,7 +29,6 @@ _PAUSE_S = 0.02
 """Pause before a poll repeats its request: if no message can be decoded, the broker responds immediately, every time."""
 _ON_ITS_WAY_S = 0.1
 """How long a cancelled poll waits for a response that the broker may already have sent."""
-_DEFAULTS = StoreSettings()
 
 
 class _RemoteQueue(AsyncQueue[P]):
@@ -94,22 +93,14 @@ class AsyncClient(AsyncHandles):
         key: str | None = None,
         *,
         consumer: str | None = None,
-        settings: StoreSettings = _DEFAULTS,
+        settings: StoreSettings = StoreSettings(),
+        store: AsyncHttpStore | None = None,
     ) -> None:
-        """The default address is TARRY_URL with the key TARRY_KEY, otherwise the broker on this machine."""
-        self._begin(AsyncHttpStore(*_broker(url, key), settings=settings), consumer)
-
-    def _begin(self, store: AsyncHttpStore, consumer: str | None) -> None:
-        super().__init__(cast("AsyncStore", store), consumer)
-        self.store = store
-        self.keys = cast("AsyncApiKeys", _Keys(store))
-
-    @classmethod
-    def on(cls, store: AsyncHttpStore, consumer: str | None = None) -> Self:
-        """A client on a store that other clients share."""
-        client = cls.__new__(cls)
-        client._begin(store, consumer)
-        return client
+        """The default address is TARRY_URL with the key TARRY_KEY, otherwise the broker on this machine. `store`: shared with
+        other clients, instead of an address."""
+        self.store = AsyncHttpStore(*_broker(url, key), settings=settings) if store is None else store
+        super().__init__(cast("AsyncStore", self.store), consumer)
+        self.keys = cast("AsyncApiKeys", _Keys(self.store))
 
     def events(
         self, queues: Sequence[str] = (), kinds: Sequence[EventKind | str] = (), *, after: str | None = None

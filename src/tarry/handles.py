@@ -39,8 +39,8 @@ class AsyncHandles:
         self.queues = AsyncQueues(store)
         self.schedules = AsyncSchedules(store)
         self.redrives = AsyncRedrives(store)
-        self.consumer = consumer or default_consumer()
-        """The name under which messages are leased, as the journal shows it."""
+        self.consumer = consumer or f"{socket.gethostname()}:{os.getpid()}"[:200]
+        """The name under which messages are leased, as the journal shows it; by default the host and the process id."""
 
     @overload
     def queue(self, name: str) -> AsyncQueue[Any]: ...
@@ -129,8 +129,3 @@ class AsyncApp(AsyncHandles):
         finally:
             if self._closed and self._on_close is not None:
                 await asyncio.to_thread(self._on_close)
-
-
-def default_consumer() -> str:
-    """The default consumer name: host and process id."""
-    return f"{socket.gethostname()}:{os.getpid()}"[:200]

@@ -59,13 +59,12 @@ class MutableClock:
 
 def memory_app(clock: Clock | None = None, *, settings: StoreSettings = _SETTINGS) -> App:
     """An `App` on a new memory store. With a `MutableClock`, time passes only by `clock.advance(…)`."""
-    return App(_store(clock, settings), consumer="test")
+    return App(MemoryStore(clock=clock or MutableClock(), settings=settings), consumer="test")
 
 
 def async_memory_app(clock: Clock | None = None, *, settings: StoreSettings = _SETTINGS) -> AsyncApp:
     """`memory_app` for async code."""
-    store = _store(clock, settings)
-    return AsyncApp(AsyncMemoryStore(store), consumer="test", blocking=lambda: store)
+    return awaiting(memory_app(clock, settings=settings))
 
 
 def awaiting(app: App) -> AsyncApp:
@@ -74,10 +73,6 @@ def awaiting(app: App) -> AsyncApp:
     if not isinstance(store, MemoryStore):
         raise InvalidInput("only a memory app can be shared like this", hint="tarry.connect_async(app.dsn)")
     return AsyncApp(AsyncMemoryStore(store), consumer=app.consumer, blocking=lambda: store)
-
-
-def _store(clock: Clock | None, settings: StoreSettings) -> MemoryStore:
-    return MemoryStore(clock=clock or MutableClock(), settings=settings)
 
 
 def drain(worker: Worker, app: App, *, most: int = 10_000, resources: Any = None) -> list[Handled]:

@@ -28,6 +28,7 @@ from tests.kit.callers import Caller
 from tests.kit.clocks import START, WatchedClock
 from tests.kit.redis_servers import RedisCluster, RedisServer
 from tests.kit.servers import Servers, oldest
+from tests.kit.settings import FOR_TESTS
 
 MEMORY = ("memory", "memory-async")
 HTTP = ("http", "http-async")
@@ -40,7 +41,7 @@ CLUSTER_ROLES = frozenset({"queues", "dead_letters", "redrive_targets"})
 """Those that every run checks on a cluster; `make chaos` checks all."""
 where_the_messages_are = pytest.mark.where_the_messages_are
 """Contracts of roles that a client of a broker does not have: not collected for it."""
-SETTINGS = StoreSettings.for_tests()
+SETTINGS = FOR_TESTS
 BEHIND = StoreSettings(scan_every=SETTINGS.scan_every, create_queues=False)
 OPEN = BrokerSettings(anonymous=True, queue_defaults=None)
 
@@ -92,9 +93,9 @@ class Backend:
 
     def _app(self, store: Store | AsyncStore, consumer: str | None) -> App:
         if isinstance(store, HttpStore):
-            return cast("App", Client.on(store, consumer))
+            return cast("App", Client(store=store, consumer=consumer))
         if isinstance(store, AsyncHttpStore):
-            return cast("App", Blocking(AsyncClient.on(store, consumer), cast("Loop", self._loop)))
+            return cast("App", Blocking(AsyncClient(store=store, consumer=consumer), cast("Loop", self._loop)))
         if self._loop is None:
             return App(cast("Store", store), dsn=self.dsn, consumer=consumer)
         return cast("App", Blocking(AsyncApp(cast("AsyncStore", store), dsn=self.dsn, consumer=consumer), self._loop))

@@ -26,6 +26,7 @@ from tarry.storage.postgres.journal import statements as journal_statements
 from tarry.storage.postgres.maintenance.role import PostgresMaintenance
 from tarry.storage.postgres.messages.live_heads import LiveHeads
 from tarry.testing import MutableClock
+from tests.kit.settings import FOR_TESTS
 
 DAY = date(2031, 5, 17)
 NOON = datetime(2031, 5, 17, 12, tzinfo=UTC)
@@ -41,7 +42,7 @@ def conn(database: str) -> Iterator[psycopg.Connection[Any]]:
 @pytest.fixture
 def store(database: str) -> Iterator[PostgresStore]:
     """At noon of a day that has no partition yet."""
-    store = PostgresStore(database, clock=MutableClock(NOON), settings=StoreSettings.for_tests())
+    store = PostgresStore(database, clock=MutableClock(NOON), settings=FOR_TESTS)
     store.run(store.queues.create(QUEUE, QueueSettings(), exist_ok=False))
     yield store
     store.close()
@@ -217,7 +218,7 @@ def partitions(conn: psycopg.Connection[Any]) -> list[str]:
 
 def make_partitions(conn: psycopg.Connection[Any]) -> Partitions:
     """One step of the sweeper, for a week ahead."""
-    role = PostgresMaintenance(AuthorityClock(), StoreSettings.for_tests(), LiveHeads())
+    role = PostgresMaintenance(AuthorityClock(), FOR_TESTS, LiveHeads())
     return drive(conn, role.make_partitions(7).start(True))
 
 

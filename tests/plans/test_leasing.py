@@ -23,6 +23,7 @@ from tarry.storage.postgres.messages.lease_tokens import lease_tokens, new_poll_
 from tarry.storage.postgres.queues import statements as queue_statements
 from tarry.storage.postgres.statement import Statement
 from tests.kit.servers import Servers
+from tests.kit.settings import FOR_TESTS
 
 QUEUE = "planned"
 # Each takes away what the planner would choose, and what it would choose instead.
@@ -155,7 +156,7 @@ def test_a_lease_in_the_callers_transaction_has_the_durability_of_the_caller(
 ) -> None:
     offer(own, 1)
     caller.execute("select set_config('synchronous_commit', %s, true)", (chosen,))
-    store = PostgresStore(database, settings=StoreSettings.for_tests())
+    store = PostgresStore(database, settings=FOR_TESTS)
     assert len(store.run(store.messages.poll(QUEUE, 1, lambda data, _: data), conn=caller)) == 1
     assert shown(caller) == chosen
     caller.commit()

@@ -134,7 +134,7 @@ def test_nothing_is_read_without_subscribers_and_those_events_are_not_replayed()
         live = live_on(store)
         async with live.stream(anything, allowed=always_allowed) as stream:
             await live.join(stream)
-        assert (live.open, {task.get_name() for task in asyncio.all_tasks()} & {"tarry-live"}) == (0, set())
+        assert (live.open, {task.get_name() for task in asyncio.all_tasks()} & {"live events"}) == (0, set())
         await store.make("in the night")
         async with live.stream(anything, allowed=always_allowed) as stream:
             await live.join(stream)

@@ -42,7 +42,8 @@ def print_report(report):
 async def main():
     settings = SweeperSettings(every=timedelta(milliseconds=5), lead_for=timedelta(seconds=1))
     async with tarry.connect_async(sys.argv[1]) as app:
-        await app.sweeper(settings, on_report=print_report).run()
+        async with app.sweeper(settings, on_report=print_report):
+            await asyncio.Event().wait()
 asyncio.run(main())
 """
 _CARRIER = """

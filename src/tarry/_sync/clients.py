@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Generator, Sequence
 from datetime import timedelta
-from typing import Any, Self, TypeVar, Unpack, cast
+from typing import Any, TypeVar, Unpack, cast
 
 from tarry._sync.handles import Handles
 from tarry.api._sync.api_keys import ApiKeys
@@ -29,7 +29,6 @@ P = TypeVar("P")
 _LONGEST_WAIT_S = 50.0
 _PAUSE_S = 0.02
 """Pause before a poll repeats its request: if no message can be decoded, the broker responds immediately, every time."""
-_DEFAULTS = StoreSettings()
 
 
 class _RemoteQueue(Queue[P]):
@@ -77,22 +76,14 @@ class Client(Handles):
         key: str | None = None,
         *,
         consumer: str | None = None,
-        settings: StoreSettings = _DEFAULTS,
+        settings: StoreSettings = StoreSettings(),
+        store: HttpStore | None = None,
     ) -> None:
-        """The default address is TARRY_URL with the key TARRY_KEY, otherwise the broker on this machine."""
-        self._begin(HttpStore(*_broker(url, key), settings=settings), consumer)
-
-    def _begin(self, store: HttpStore, consumer: str | None) -> None:
-        super().__init__(cast("Store", store), consumer)
-        self.store = store
-        self.keys = cast("ApiKeys", _Keys(store))
-
-    @classmethod
-    def on(cls, store: HttpStore, consumer: str | None = None) -> Self:
-        """A client on a store that other clients share."""
-        client = cls.__new__(cls)
-        client._begin(store, consumer)
-        return client
+        """The default address is TARRY_URL with the key TARRY_KEY, otherwise the broker on this machine. `store`: shared with
+        other clients, instead of an address."""
+        self.store = HttpStore(*_broker(url, key), settings=settings) if store is None else store
+        super().__init__(cast("Store", self.store), consumer)
+        self.keys = cast("ApiKeys", _Keys(self.store))
 
     def events(
         self, queues: Sequence[str] = (), kinds: Sequence[EventKind | str] = (), *, after: str | None = None

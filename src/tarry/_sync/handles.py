@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
@@ -14,7 +16,6 @@ from tarry.api._sync.schedules import Schedules
 from tarry.core._sync.ports import Store
 from tarry.core.codecs import codec_for
 from tarry.core.errors import InvalidState
-from tarry.handles import default_consumer
 from tarry.pipeline import pipeline_on
 from tarry.services.cron._sync.api import Cron
 
@@ -34,8 +35,8 @@ class Handles:
         self.queues = Queues(store)
         self.schedules = Schedules(store)
         self.redrives = Redrives(store)
-        self.consumer = consumer or default_consumer()
-        """The name under which messages are leased, as the journal shows it."""
+        self.consumer = consumer or f"{socket.gethostname()}:{os.getpid()}"[:200]
+        """The name under which messages are leased, as the journal shows it; by default the host and the process id."""
 
     @overload
     def queue(self, name: str) -> Queue[Any]: ...

@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 
 from tarry.core.cron import schedule_changes
 from tarry.core.cron.model import ScheduleChange, ScheduleSpec, ScheduleState, TickChange, TickRecord
-from tarry.core.cron.schedule_changes import PayloadOf
-from tarry.core.errors import InvalidState, UnknownSchedule
+from tarry.core.cron.schedule_changes import Current, PayloadOf, existing
+from tarry.core.errors import InvalidState
 from tarry.core.ports import AsyncStore
 
 P = ParamSpec("P")
@@ -19,26 +20,7 @@ TRIES = 20
 """Consecutive lost races before an error."""
 
 
-class Current(NamedTuple):
-    """The values from which a schedule change is computed."""
-
-    name: str
-    state: ScheduleState | None
-    now: datetime
-    waiting: list[TickRecord]
-
-    @property
-    def existing(self) -> ScheduleState:
-        return existing(self.state, self.name)
-
-
 Make = Callable[[Current], ScheduleChange | None]
-
-
-def existing(state: ScheduleState | None, name: str) -> ScheduleState:
-    if state is None:
-        raise UnknownSchedule(name)
-    return state
 
 
 def contended(name: str) -> InvalidState:
@@ -95,9 +77,7 @@ class AsyncScheduleCommands:
         return await self._store.run(self._store.queues.now(), conn)
 
     async def install(self, spec: ScheduleSpec, payload_of: PayloadOf | None, conn: Any) -> ScheduleState:
-        def make(current: Current) -> ScheduleChange | None:
-            return schedule_changes.install(current.state, spec, current.now, current.waiting, payload_of)
-
+        make = partial(schedule_changes.install, spec=spec, payload_of=payload_of)
         return existing(await self.change(spec.name, make, conn, spec), spec.name)
 
     async def install_ticks(
@@ -109,9 +89,7 @@ class AsyncScheduleCommands:
         def make(current: Current) -> ScheduleChange | None:
             nonlocal installed
             installed = not again or (current.state is not None and current.state.spec == spec)
-            if not installed:
-                return None
-            return schedule_changes.install_ticks(current.state, spec, current.now, current.waiting, ticks)
+            return schedule_changes.install_ticks(current, spec, ticks) if installed else None
 
         await self.change(spec.name, make, conn, spec)
         return installed
@@ -123,7 +101,7 @@ class AsyncScheduleCommands:
 
         def make(current: Current) -> ScheduleChange | None:
             nonlocal existed
-            change = schedule_changes.uninstall(current.state, config_hash, current.now, current.waiting)
+            change = schedule_changes.uninstall(current, config_hash)
             existed = existed or change is not None
             return change
 

@@ -7,13 +7,13 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from tarry.api.schedule_commands import TRIES, AsyncOffload, AsyncScheduleCommands, Make, contended, existing
+from tarry.api.schedule_commands import TRIES, AsyncOffload, AsyncScheduleCommands, contended
 from tarry.api.validation import checked_text
 from tarry.core import limits
 from tarry.core.cron import explain, planner, schedule_changes
 from tarry.core.cron.model import ScheduleChange, ScheduleSpec, ScheduleState, TickRecord, check_schedule_name
 from tarry.core.cron.planner import Fire
-from tarry.core.cron.schedule_changes import PayloadOf
+from tarry.core.cron.schedule_changes import Current, PayloadOf, existing
 from tarry.core.cron.schedule_types import Ticks
 from tarry.core.errors import InvalidInput, InvalidState
 from tarry.core.ports import AsyncStore
@@ -25,8 +25,8 @@ PAGE = 2_000
 """Ledger entries read by one statement: decoding a page blocks an event loop."""
 MOST_PREVIEWED = 1_000
 
-Decide = Callable[[ScheduleState, datetime, list[TickRecord]], tuple[ScheduleChange, list[datetime]]]
-"""Computes a change, and the ticks that it decides, from a schedule, the time, and entries of its ledger."""
+Decide = Callable[[Current], tuple[ScheduleChange, list[datetime]]]
+"""Computes a change, and the ticks that it decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +91,11 @@ class AsyncSchedules:
                 state, waiting = states.get(spec.name), builtins.list[TickRecord]()
                 if state is not None and state.spec != spec:
                     waiting = await self._store.run(self._cron.waiting_ticks(spec.name), conn)
-                changes.append(await self.offload.run(schedule_changes.install, state, spec, now, waiting, None))
+                seen = Current(spec.name, state, now, waiting)
+                changes.append(await self.offload.run(schedule_changes.install, seen, spec, None))
             for name in removed:
                 waiting = await self._store.run(self._cron.waiting_ticks(name), conn)
-                changes.append(schedule_changes.uninstall(states.get(name), None, now, waiting))
+                changes.append(schedule_changes.uninstall(Current(name, states.get(name), now, waiting), None))
             applied = [change for change in changes if change is not None]
             if not applied or all(await self._store.run(self._cron.apply_changes(applied), conn)):
                 return
@@ -107,23 +108,17 @@ class AsyncSchedules:
     async def pause(self, name: str, *, reason: str | None = None, conn: Any = None) -> ScheduleState:
         """Stop firing. Messages that are already due are still delivered."""
         why, payload_of = checked_text(reason, "reason"), self._payload_of(name)
-        return await self._changed(
-            name, lambda seen: schedule_changes.pause(seen.existing, seen.now, seen.waiting, why, payload_of), conn
-        )
+        make = partial(schedule_changes.pause, reason=why, payload_of=payload_of)
+        return existing(await self._commands.change(check_schedule_name(name), make, conn), name)
 
     async def resume(self, name: str, *, conn: Any = None) -> ScheduleState:
         """Continue with the next tick; ticks during the pause are skipped."""
-        payload_of = self._payload_of(name)
-        return await self._changed(
-            name, lambda seen: schedule_changes.resume(seen.existing, seen.now, payload_of), conn
-        )
-
-    async def _changed(self, name: str, make: Make, conn: Any) -> ScheduleState:
+        make = partial(schedule_changes.resume, payload_of=self._payload_of(name))
         return existing(await self._commands.change(check_schedule_name(name), make, conn), name)
 
     async def trigger(self, name: str, *, conn: Any = None) -> datetime:
         """Fire now, in addition to the schedule. Returns the tick of this run."""
-        (tick,) = await self._decided(name, partial(schedule_changes.trigger, self._payload_of(name)), conn)
+        (tick,) = await self._decided(name, partial(schedule_changes.trigger, payload_of=self._payload_of(name)), conn)
         return tick
 
     async def skip(self, name: str, *, conn: Any = None) -> datetime:
@@ -140,14 +135,15 @@ class AsyncSchedules:
         now = await self._commands.now(conn)
         state = await self.get(name, conn=conn)
         records = await self._recorded(name, *span, conn)
-        return await self.offload.run(schedule_changes.missing, span, state, now, records)
+        return await self.offload.run(schedule_changes.missing, Current(name, state, now, records), span)
 
     async def backfill(
         self, name: str, since: datetime, until: datetime, *, conn: Any = None
     ) -> builtins.list[datetime]:
         """Create messages for the missing ticks in [since, until), due now. Returns the ticks."""
         span = checked_range(since, until)
-        return await self._decided(name, partial(schedule_changes.backfill, self._payload_of(name), span), conn, span)
+        decide = partial(schedule_changes.backfill, span=span, payload_of=self._payload_of(name))
+        return await self._decided(name, decide, conn, span)
 
     async def _decided(
         self, name: str, decide: Decide, conn: Any, span: tuple[datetime, datetime] | None = None
@@ -166,7 +162,7 @@ class AsyncSchedules:
                 records = await self._recorded(name, *span, conn)
             if done := sorted(record.tick for record in records if record.decided_at == now and record.tick in tried):
                 return done
-            change, ticks = await self.offload.run(decide, state, now, records)
+            change, ticks = await self.offload.run(decide, Current(name, state, now, records))
             if not ticks or (await self._store.run(self._cron.apply_changes([change]), conn))[0]:
                 return ticks
             tried |= set(ticks)

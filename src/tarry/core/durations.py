@@ -76,15 +76,13 @@ def moment(text: str, name: str) -> datetime | timedelta:
         raise InvalidInput(f"{name} is not a time: {text!r:.80} ({error})", hint=INSTANTS) from None
 
 
-def floored(at: datetime, step: timedelta) -> datetime:
-    """The last multiple of `step` since 1970 that is not after `at`."""
-    return at - (at - _EPOCH) % step
+def floored(at: datetime, step: timedelta, origin: datetime = _EPOCH) -> datetime:
+    """The last multiple of `step` since 1970, or since `origin`, that is not after `at`."""
+    return at - (at - origin) % step
 
 
 @overload
 def exact(at: datetime) -> str: ...
-@overload
-def exact(at: None) -> None: ...
 @overload
 def exact(at: datetime | None) -> str | None: ...
 def exact(at: datetime | None) -> str | None:

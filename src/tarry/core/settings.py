@@ -125,10 +125,6 @@ class StoreSettings:
         limits.check_positive(self, "pool_size", "payload_limit", "scan_every", "listening_scan_every")
         limits.check_positive(self, "connect_for", "lock_for", "statement_for")
 
-    @classmethod
-    def for_tests(cls) -> StoreSettings:
-        return cls(pool_size=4, scan_every=timedelta(milliseconds=20), connect_for=timedelta(seconds=30))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweeperSettings:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import chain
 from typing import Final, Generic, TypeVar
 
@@ -27,20 +28,18 @@ _FAR: Final = 1 << 62
 """The tick of instants whose number would overflow, including infinity."""
 
 
+@dataclass(slots=True, eq=False)
 class Timer(Generic[T]):
     """An item with a due time. Keep it to be able to cancel it."""
 
-    __slots__ = ("container", "due", "index", "item", "number")
-
-    def __init__(self, item: T, due: float, number: int) -> None:
-        self.item = item
-        self.due = due
-        self.number = number
-        """Sequence number: timers with equal due times are popped in the order of their start; items are not compared."""
-        self.container: TimerHeap[T] | Slot[T] | None = None
-        """The owner of the timer, which alone may change this; None after it was popped or cancelled."""
-        self.index = 0
-        """The position in the slot of a wheel."""
+    item: T
+    due: float
+    number: int
+    """Sequence number: timers with equal due times are popped in the order of their start; items are not compared."""
+    container: TimerHeap[T] | Slot[T] | None = None
+    """The owner of the timer, which alone may change this; None after it was popped or cancelled."""
+    index: int = 0
+    """The position in the slot of a wheel."""
 
     def __repr__(self) -> str:
         return f"<Timer {self.item!r} due {self.due}{', over' if self.container is None else ''}>"

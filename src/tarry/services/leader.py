@@ -6,6 +6,7 @@ token. A leader that was suspended for an hour changes nothing when it resumes."
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import uuid4
 
@@ -13,48 +14,39 @@ from tarry.core.maintenance.leadership import Leadership
 from tarry.core.ports import AsyncStore
 
 
+@dataclass(eq=False)
 class Leader:
     """A candidate in one election. Call `leadership` before every step: it queries the database only when necessary."""
 
-    def __init__(
-        self,
-        store: AsyncStore,
-        name: str,
-        *,
-        holder: str = "",
-        lead_for: timedelta = timedelta(seconds=30),
-        timer: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._store = store
-        self._name = name
-        # Unique, so that two candidates in one process are distinct.
-        self._holder = f"{holder or 'candidate'}/{uuid4().hex[:8]}"
-        self._lead_for = lead_for
-        self._timer = timer
-        self._held: Leadership | None = None
-        self._renewed_s = 0.0
+    store: AsyncStore
+    name: str
+    holder: str = "candidate"
+    lead_for: timedelta = timedelta(seconds=30)
+    timer: Callable[[], float] = time.monotonic
+    held: Leadership | None = field(default=None, init=False)
+    """The last known leadership; only the database knows whether it is still valid."""
+    renewed_s: float = field(default=0.0, init=False)
 
-    @property
-    def held(self) -> Leadership | None:
-        """The last known leadership; only the database knows whether it is still valid."""
-        return self._held
+    def __post_init__(self) -> None:
+        # Unique, so that two candidates in one process are distinct.
+        self.holder = f"{self.holder}/{uuid4().hex[:8]}"
 
     async def leadership(self) -> Leadership | None:
         """The leadership to work under; None if another process leads."""
-        now_s = self._timer()
-        if self._held is not None and now_s - self._renewed_s < self._lead_for.total_seconds() / 3:
-            return self._held
-        maintenance, held = self._store.maintenance, self._held
+        now_s = self.timer()
+        if self.held is not None and now_s - self.renewed_s < self.lead_for.total_seconds() / 3:
+            return self.held
+        maintenance, held = self.store.maintenance, self.held
         if held is not None:
-            held = await self._store.run(maintenance.renew(held, self._lead_for))
+            held = await self.store.run(maintenance.renew(held, self.lead_for))
         if held is None:
-            held = await self._store.run(maintenance.acquire(self._name, self._holder, self._lead_for))
-        self._held = held
-        self._renewed_s = now_s
-        return self._held
+            held = await self.store.run(maintenance.acquire(self.name, self.holder, self.lead_for))
+        self.held = held
+        self.renewed_s = now_s
+        return self.held
 
     async def resign(self) -> None:
         """Give up the leadership now, so that another candidate need not wait for the lease to expire."""
-        held, self._held = self._held, None
+        held, self.held = self.held, None
         if held is not None:
-            await self._store.run(self._store.maintenance.resign(held))
+            await self.store.run(self.store.maintenance.resign(held))

@@ -21,16 +21,6 @@ def pause_s(failures: int) -> float:
     return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(failures - 1, 10))
 
 
-async def ended(task: asyncio.Task[None]) -> None:
-    """Wait briefly for a stopping task, then cancel it and wait again: while the database is unavailable, it would retry
-    for as long as its settings allow."""
-    for within_s in _END_WITHIN_S:
-        await asyncio.wait({task}, timeout=within_s)
-        if task.done():
-            return
-        task.cancel()
-
-
 class Loop:
     """Calls `run_once` until it is stopped, whatever `run_once` raises.
 
@@ -42,6 +32,20 @@ class Loop:
         self._every_s = every.total_seconds()
         self._called = asyncio.Event()
         self._stopping = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Run in a task of the running event loop."""
+        self._task = asyncio.create_task(self.run(), name=self.name)
+
+    async def end(self) -> None:
+        """Stop after the current run, which is cancelled if it takes long: while the database is unavailable, it would
+        retry for as long as its settings allow."""
+        self.stop()
+        if self._task is not None:
+            for within_s in _END_WITHIN_S:
+                await asyncio.wait({self._task}, timeout=within_s)
+                self._task.cancel()
 
     def wake(self) -> None:
         self._called.set()
@@ -67,17 +71,14 @@ class Loop:
                 failures += 1
                 rest_s = max(pause_s(failures), self._every_s)
                 _log.exception("%s failed; trying again", self.name)
-            await self._rest(rest_s)
-
-    async def _rest(self, seconds: float) -> None:
-        if not self._stopping:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, seconds)):
-                    await self._called.wait()
+            if not self._stopping:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(max(0.0, rest_s)):
+                        await self._called.wait()
 
 
 class Background:
-    """Runs `cycle` repeatedly in a thread; it returns the seconds until the next run."""
+    """A `Loop` in a thread, for blocking code."""
 
     def __init__(self, name: str, cycle: Callable[[], float], *, every: timedelta) -> None:
         async def once() -> float:
@@ -94,7 +95,7 @@ class Background:
     def wake(self) -> None:
         self._loop.call_soon_threadsafe(self._inner.wake)
 
-    def stop(self) -> None:
+    def end(self) -> None:
         """Stop after the current cycle."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._inner.stop)
@@ -103,25 +104,3 @@ class Background:
     def _run(self) -> None:
         with self._runner:
             self._runner.run(self._inner.run())
-
-
-class AsyncBackground:
-    """`Background` as a task of the running event loop."""
-
-    def __init__(self, name: str, cycle: Callable[[], Awaitable[float]], *, every: timedelta) -> None:
-        self._name = name
-        self._loop = Loop(name, cycle, every=every)
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        if self._task is None:
-            self._task = asyncio.create_task(self._loop.run(), name=self._name)
-
-    def wake(self) -> None:
-        self._loop.wake()
-
-    async def stop(self) -> None:
-        """Stop after the current cycle, which is cancelled if it takes long."""
-        if self._task is not None:
-            self._loop.stop()
-            await ended(self._task)

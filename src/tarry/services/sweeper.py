@@ -21,11 +21,11 @@ from tarry.core.search.bulk import IDLE_FOR, BulkJob
 from tarry.core.settings import SweeperSettings
 from tarry.services.bulk import advance
 from tarry.services.leader import Leader
-from tarry.services.loop import Loop, ended
+from tarry.services.loop import Loop
 
 _log = logging.getLogger("tarry")
 NAME = "sweeper"
-RESIGN_WITHIN_S = 1.0
+RESIGN_WITHIN_S = 0.5
 PARTITION_STEPS = 3
 _RAREST_S = 60.0
 """Longest interval between checks of a queue without expiries. Intervals double up to it: many quiet queues cost little."""
@@ -71,35 +71,28 @@ class SweepReport:
         return sum(day.why is None for day in self.pruned)
 
 
+@dataclass(eq=False)
 class Sweeper:
     """The sweeper. As an async context manager it runs until the block ends; or call `run_once` directly."""
 
-    def __init__(
-        self,
-        store: AsyncStore,
-        settings: SweeperSettings = SweeperSettings(),
-        *,
-        holder: str = "",
-        on_report: Callable[[SweepReport], None] = lambda report: None,
-        timer: Callable[[], float] = time.monotonic,
-        random: Callable[[], float] = random.random,
-    ) -> None:
-        self._store = store
-        self._settings = settings
-        self._on_report = on_report
-        self._timer = timer
-        self._random = random
-        self._leader = Leader(store, NAME, holder=holder, lead_for=settings.lead_for, timer=timer)
-        self._loop = Loop(NAME, self._round, every=settings.every)
-        self._task: asyncio.Task[None] | None = None
-        self._cursors: dict[str, SweepCursor] = {}
-        """Positions in long queues, where the next round continues."""
-        self._rests: dict[str, tuple[float, float]] = {}
-        """Queues without expiries: time of the next check, and the current interval."""
-        self._maintain_at: float | None = None
-        self._vacuum_problems: frozenset[str] = frozenset()
-        self._bulk_job: BulkJob | None = None
-        """Taken over from a stopped process."""
+    store: AsyncStore
+    settings: SweeperSettings = SweeperSettings()
+    holder: str = "candidate"
+    on_report: Callable[[SweepReport], None] = lambda report: None
+    timer: Callable[[], float] = time.monotonic
+    random: Callable[[], float] = random.random
+    _cursors: dict[str, SweepCursor] = field(default_factory=dict[str, SweepCursor], init=False)
+    """Positions in long queues, where the next round continues."""
+    _rests: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]], init=False)
+    """Queues without expiries: time of the next check, and the current interval."""
+    _maintain_at: float | None = field(default=None, init=False)
+    _vacuum_problems: frozenset[str] = field(default=frozenset(), init=False)
+    _bulk_job: BulkJob | None = field(default=None, init=False)
+    """Taken over from a stopped process."""
+
+    def __post_init__(self) -> None:
+        self._leader = Leader(self.store, NAME, self.holder, self.settings.lead_for, self.timer)
+        self._loop = Loop(NAME, self._round, every=self.settings.every)
 
     async def run_once(self) -> SweepReport:
         """Run one round through all queues, unless and until another process leads."""
@@ -107,68 +100,59 @@ class Sweeper:
         return await self._work()
 
     async def _work(self) -> SweepReport:
-        started = self._timer()
+        started = self.timer()
         report = SweepReport()
         if (leadership := await self._leader.leadership()) is not None:
             report.leading, report.fence = True, leadership.fence
-            is_due = self._maintain_at is None or self._timer() >= self._maintain_at
+            is_due = self._maintain_at is None or self.timer() >= self._maintain_at
             if is_due:
                 # First, because everything else in a round writes events, which need a journal partition.
                 await self._make_partitions(report, leadership)
             await self._sweep_queues(report)
             if is_due:
-                self._maintain_at = self._timer() + self._settings.maintain_every.total_seconds()
+                self._maintain_at = self.timer() + self.settings.maintain_every.total_seconds()
                 await self._maintain(report, leadership)
             await self._roll_up(report)
             if is_due:
                 await self._prune(report)
             await self._advance_redrives(report)
             await self._advance_bulk(report)
-        report.took_s = self._timer() - started
+        report.took_s = self.timer() - started
         return report
 
-    async def run(self) -> None:
-        """Run until `stop`."""
+    async def __aenter__(self) -> Self:
+        self._loop.start()
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
         try:
-            await self._loop.run()
+            await self._loop.end()
         finally:
             # Also if this task is cancelled. If the database is unavailable, the lease expires.
             resigning = asyncio.create_task(self.resign(), name="tarry-resign")
             await asyncio.wait({resigning}, timeout=RESIGN_WITHIN_S)
             resigning.cancel()
 
-    def stop(self) -> None:
-        self._loop.stop()
-
-    async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self.run(), name="tarry-sweeper")
-        return self
-
-    async def __aexit__(self, *raised: object) -> None:
-        self.stop()
-        if self._task is not None:
-            await ended(self._task)
-
     async def _round(self) -> float | None:
         report = await self._work()
-        self._on_report(report)
+        self.on_report(report)
         if not report.leading:
             # Check for leadership about as often as the leader renews it.
-            return self._settings.lead_for.total_seconds() / 3 * (1 + 0.2 * self._random())
-        rest_s = self._settings.every.total_seconds() * (0.9 + 0.2 * self._random())
+            return self.settings.lead_for.total_seconds() / 3 * (1 + 0.2 * self.random())
+        rest_s = self.settings.every.total_seconds() * (0.9 + 0.2 * self.random())
         if self._cursors and (report.expired or report.buried):
             return 0.0  # many consumers have stopped: more expiries are likely
-        due_in = await self._store.run(self._store.dead_letters.next_redrive_in()) if report.has_jobs else None
+        due_in = await self.store.run(self.store.dead_letters.next_redrive_in()) if report.has_jobs else None
         return rest_s if due_in is None or report.is_blocked else min(rest_s, due_in.total_seconds())
 
     async def _sweep_queues(self, report: SweepReport) -> None:
-        infos = [info for info in await self._store.run(self._store.queues.infos()) if not info.paused]
+        infos = [info for info in await self.store.run(self.store.queues.infos()) if not info.paused]
         self._cursors = {info.name: self._cursors[info.name] for info in infos if info.name in self._cursors}
         self._rests = {info.name: self._rests[info.name] for info in infos if info.name in self._rests}
-        due = [info.name for info in infos if self._timer() >= self._rests.get(info.name, (0.0, 0.0))[0]]
+        due = [info.name for info in infos if self.timer() >= self._rests.get(info.name, (0.0, 0.0))[0]]
         unfinished = self._cursors.keys()
         unchecked = [name for name in due if name not in unfinished]
-        needing = {*unfinished, *await self._store.run(self._store.maintenance.needing_sweep(unchecked))}
+        needing = {*unfinished, *await self.store.run(self.store.maintenance.needing_sweep(unchecked))}
         for name in due:
             before = report.expired + report.buried
             if name in needing:
@@ -177,18 +161,18 @@ class Sweeper:
             _, rested_s = self._rests.get(name, (0.0, 0.0))
             if report.expired + report.buried > before or name in self._cursors:
                 rested_s = 0.0
-            every_s = self._settings.every.total_seconds()
+            every_s = self.settings.every.total_seconds()
             rest_s = min(max(every_s, 2 * rested_s), max(every_s, _RAREST_S), 6 * every_s)
             # Minus half a round, so that a round that starts slightly early does not skip the queue.
-            self._rests[name] = (self._timer() + rest_s - every_s / 2, rest_s)
+            self._rests[name] = (self.timer() + rest_s - every_s / 2, rest_s)
 
     async def _sweep(self, queue: str, report: SweepReport) -> None:
         cursor = self._cursors.pop(queue, None)
-        for _ in range(self._settings.most_steps):
+        for _ in range(self.settings.most_steps):
             if (leadership := await self._leader.leadership()) is None:
                 return
-            swept = await self._store.run(
-                self._store.maintenance.sweep(queue, after=cursor, limit=self._settings.batch, leadership=leadership)
+            swept = await self.store.run(
+                self.store.maintenance.sweep(queue, after=cursor, limit=self.settings.batch, leadership=leadership)
             )
             report.expired += swept.expired
             report.buried += swept.buried
@@ -200,8 +184,8 @@ class Sweeper:
     async def _make_partitions(self, report: SweepReport, leadership: Leadership) -> None:
         try:
             for _ in range(PARTITION_STEPS):
-                report.partitions = await self._store.run(
-                    self._store.maintenance.make_partitions(self._settings.partition_days, leadership=leadership)
+                report.partitions = await self.store.run(
+                    self.store.maintenance.make_partitions(self.settings.partition_days, leadership=leadership)
                 )
                 if not report.partitions.more:
                     break
@@ -213,15 +197,15 @@ class Sweeper:
             _log.log(level, "sweeper: no partitions were made ahead: %s", error)
 
     async def _maintain(self, report: SweepReport, leadership: Leadership) -> None:
-        report.labelled = await self._store.run(self._store.dead_letters.label(leadership=leadership))
-        report.removed = await self._in_batches(self._store.maintenance.remove_leftovers, 1)
-        forget, batch = self._store.security.forget_responses, self._settings.batch
+        report.labelled = await self.store.run(self.store.dead_letters.label(leadership=leadership))
+        report.removed = await self._in_batches(self.store.maintenance.remove_leftovers, 1)
+        forget, batch = self.store.security.forget_responses, self.settings.batch
         report.forgotten = await self._in_batches(
-            lambda: forget(self._settings.responses_for, limit=batch, leadership=leadership), batch
+            lambda: forget(self.settings.responses_for, limit=batch, leadership=leadership), batch
         )
-        await self._store.run(self._store.rollups.forget())
-        await self._store.run(self._store.search.forget_bulk())
-        report.vacuum_problems = await self._store.run(self._store.maintenance.vacuum_problems())
+        await self.store.run(self.store.rollups.forget())
+        await self.store.run(self.store.search.forget_bulk())
+        report.vacuum_problems = await self.store.run(self.store.maintenance.vacuum_problems())
         for what, problem, hint in report.vacuum_problems:
             if what not in self._vacuum_problems:
                 _log.warning("sweeper: %s: %s (%s)", what, problem, hint)
@@ -229,44 +213,44 @@ class Sweeper:
 
     async def _prune(self, report: SweepReport) -> None:
         try:
-            report.pruned = await self._store.run(self._store.maintenance.prune_journal())
+            report.pruned = await self.store.run(self.store.maintenance.prune_journal())
         except (InvalidState, StoreUnavailable) as error:
             _log.warning("sweeper: the journal was not pruned: %s", error)
 
     async def _roll_up(self, report: SweepReport) -> None:
         """Update the rollups; after a long time without a sweeper they catch up over several rounds."""
-        until, is_complete = self._timer() + self._settings.work_for.total_seconds(), False
-        while not is_complete and self._timer() < until:
-            events, is_complete = await self._store.run(self._store.rollups.roll_up())
+        until, is_complete = self.timer() + self.settings.work_for.total_seconds(), False
+        while not is_complete and self.timer() < until:
+            events, is_complete = await self.store.run(self.store.rollups.roll_up())
             report.rolled_up += events
 
     async def _in_batches(self, remove: Callable[[], Operation[int]], full: int) -> int:
         """Remove batches until one is not full or the time limit is reached."""
-        removed, until = 0, self._timer() + self._settings.work_for.total_seconds()
-        while self._timer() < until:
-            step = await self._store.run(remove())
+        removed, until = 0, self.timer() + self.settings.work_for.total_seconds()
+        while self.timer() < until:
+            step = await self.store.run(remove())
             removed += step
             if step < full:
                 break
         return removed
 
     async def _advance_redrives(self, report: SweepReport) -> None:
-        if await self._store.run(self._store.dead_letters.next_redrive_in()) is None:
+        if await self.store.run(self.store.dead_letters.next_redrive_in()) is None:
             return
         report.has_jobs = True
-        until = self._timer() + self._settings.work_for.total_seconds()
+        until = self.timer() + self.settings.work_for.total_seconds()
         job_id: int | None = None
         others: list[int] | None = None
-        while self._timer() < until and (leadership := await self._leader.leadership()) is not None:
+        while self.timer() < until and (leadership := await self._leader.leadership()) is not None:
             try:
-                job = await self._store.run(self._store.dead_letters.advance_redrive(job_id, leadership=leadership))
+                job = await self.store.run(self.store.dead_letters.advance_redrive(job_id, leadership=leadership))
             except InvalidState as error:
                 # Another open transaction has locked a key of this job. The job would be selected first every time, so
                 # the others are advanced by id, and the next round does not start immediately.
                 _log.info("sweeper: a redrive job waits: %s", error)
                 report.is_blocked, job = True, None
                 if others is None:
-                    jobs = await self._store.run(self._store.dead_letters.redrive_jobs())
+                    jobs = await self.store.run(self.store.dead_letters.redrive_jobs())
                     others = [other.id for other in jobs if not other.ended]
             if job is not None:
                 report.redriven += job.moved
@@ -276,15 +260,15 @@ class Sweeper:
                 return
 
     async def _advance_bulk(self, report: SweepReport) -> None:
-        until = self._timer() + self._settings.work_for.total_seconds()
-        while self._timer() < until and await self._leader.leadership() is not None:
+        until = self.timer() + self.settings.work_for.total_seconds()
+        while self.timer() < until and await self._leader.leadership() is not None:
             job = self._bulk_job
             if job is None or not job.is_running:
-                idle = await self._store.run(self._store.search.bulk_jobs(idle_for=IDLE_FOR, limit=1))
+                idle = await self.store.run(self.store.search.bulk_jobs(idle_for=IDLE_FOR, limit=1))
                 if not idle:
                     return
                 job = idle[0]
-            self._bulk_job = await advance(self._store, job)
+            self._bulk_job = await advance(self.store, job)
             report.changed += 0 if self._bulk_job is None else self._bulk_job.changed - job.changed
 
     async def resign(self) -> None:

@@ -13,7 +13,7 @@ from tarry.app import App
 from tarry.core.settings import StoreSettings
 from tests.kit.backends import POSTGRES, Backend, new_name, where_the_messages_are
 from tests.kit.calls import replace_call
-from tests.kit.sleepers import until_asleep, until_waiting
+from tests.kit.sleepers import asleep, until_asleep, until_waiting, waiting
 from tests.kit.steps import HOUR, MINUTE, SECOND, TIMEOUT, TIMEOUT_S, in_background, keys, take
 
 pytestmark = [pytest.mark.usefixtures("deep_sleep"), where_the_messages_are]
@@ -109,7 +109,7 @@ class TestWhatCalls:
             until_asleep(app, queue.name)
             queue.offer("other", 1, type="other")
             queue.offer("none", 1)
-            assert app.store.wakeup.wait_queue.asleep(queue.name) == 1
+            assert asleep(app.store.wakeup.wait_queue, queue.name) == 1
             queue.offer("mine", 1, type="mine")
             assert waiting.result(TIMEOUT_S).key == "mine"
 
@@ -124,7 +124,7 @@ class TestWhatCalls:
         with in_background(queue.poll, TIMEOUT) as waiting, backend.caller() as caller:
             until_asleep(app, queue.name)
             queue.offer("a", 1, conn=caller.conn)
-            assert app.store.wakeup.wait_queue.asleep(queue.name) == 1
+            assert asleep(app.store.wakeup.wait_queue, queue.name) == 1
             caller.commit()
             assert waiting.result(TIMEOUT_S).key == "a"
 
@@ -170,7 +170,7 @@ class TestLines:
         with in_background(queue.poll, TIMEOUT) as leader:
             until_asleep(app, queue.name)
             assert queue.poll(timedelta(milliseconds=50)) is None
-            assert app.store.wakeup.wait_queue.waiting(queue.name) == 1
+            assert waiting(app.store.wakeup.wait_queue, queue.name) == 1
             queue.offer("a", 1)
             assert leader.result(TIMEOUT_S).key == "a"
 
@@ -201,4 +201,4 @@ class TestLines:
         replace_call(store, "wakeup.announce", broken)
         with pytest.raises(RuntimeError, match="away"):
             queue.poll(TIMEOUT)
-        assert app.store.wakeup.wait_queue.waiting(queue.name) == 0
+        assert waiting(app.store.wakeup.wait_queue, queue.name) == 0

@@ -181,7 +181,7 @@ class TestCron:
             Cron(expression, "UTC")
 
     def test_which_hours_are_named_decides_and_not_how_they_are_written(self) -> None:
-        assert [Cron(f"0 {hours} * * *", "UTC").is_wall_clock for hours in ("*", "*/1", "0-23", "0-22", "*/2")] == [
+        assert [Cron(f"0 {hours} * * *", "UTC").expression.names_hours for hours in ("*", "*/1", "0-23", "0-22", "*/2")] == [
             False, False, False, True, True,
         ]  # fmt: skip
 

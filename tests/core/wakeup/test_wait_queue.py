@@ -11,6 +11,7 @@ import pytest
 
 from tarry.api.waiting import wait_for
 from tarry.core.wakeup.wait_queue import WaitHint, WaitKey, WaitQueue
+from tests.kit.sleepers import waiting
 
 KEY = WaitKey("q", None)
 ALWAYS = timedelta(days=1)
@@ -113,7 +114,7 @@ def test_a_deliverable_message_is_polled_without_an_announcement(world: World) -
     consumer = Consumer(world)
     assert consumer.result == ["a"]
     assert (world.looks, world.announcements) == (1, [])
-    assert world.wait_queue.waiting("q") == 0
+    assert waiting(world.wait_queue, "q") == 0
 
 
 def test_naps_begin_short_and_grow_to_the_scan_interval(world: World) -> None:
@@ -162,7 +163,7 @@ def test_a_timeout_is_kept_and_the_last_look_is_at_its_end(world: World) -> None
     assert world.looks == 2
     assert consumer.over
     assert consumer.result == []
-    assert world.wait_queue.waiting("q") == 0
+    assert waiting(world.wait_queue, "q") == 0
 
 
 def test_only_the_leader_announces_and_a_notification_wakes_only_the_leader(world: World) -> None:

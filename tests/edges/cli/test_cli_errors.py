@@ -13,6 +13,7 @@ from tests.edges.conftest import Run
     [
         ["queue", "list", "--output", "xml"],
         ["queue", "show"],
+        ["pipeline", "replay"],
         ["queue", "list", "--unknown"],
         ["message", "list", "q", "--limit", "many"],
         ["no-such-command"],

@@ -18,7 +18,8 @@ import tarry
 from tarry.core.errors import TarryError
 from tarry.edges.cli.exit_codes import ExitCode, Usage
 from tarry.edges.cli.processes.supervisor import changes_below
-from tarry.edges.cli.processes.worker import find
+from tarry.edges.cli.processes.worker import WorkerProcess
+from tarry.services.worker.worker import WorkerSettings
 from tests.edges.conftest import Run
 
 GOOD = "import tarry\nworker = tarry.Worker()\n@worker.handler('orders')\ndef handle(order: int) -> None: ...\n"
@@ -52,7 +53,7 @@ def test_a_worker_process_collects_garbage_less_often_than_it_has_jobs_running()
 
 
 def test_a_worker_is_found_in_the_current_folder() -> None:
-    assert find("good:worker").queues == ("orders",)
+    assert WorkerProcess("good:worker", WorkerSettings()).load().queues == ("orders",)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +71,7 @@ def test_a_worker_is_found_in_the_current_folder() -> None:
 )
 def test_a_target_that_is_none(target: str, problem: str, hint: str) -> None:
     with pytest.raises(Usage) as raised:
-        find(target)
+        WorkerProcess(target, WorkerSettings()).load()
     assert problem in str(raised.value)
     assert hint in (raised.value.hint or "")
 
@@ -105,7 +106,7 @@ def test_metrics_without_their_library_name_what_to_install(monkeypatch: pytest.
 
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(TarryError, match="a metric needs prometheus_client"):
-        Metrics(find("good:worker"))
+        Metrics(WorkerProcess("good:worker", WorkerSettings()).load())
 
 
 def test_without_that_library_the_probes_are_served(process: Callable[..., subprocess.Popen[bytes]]) -> None:

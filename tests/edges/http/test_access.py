@@ -27,7 +27,7 @@ from tests.edges.http.conftest import Caller
 from tests.edges.http.test_responses import code
 from tests.kit.blocking import Loop
 from tests.kit.calls import replace_call
-from tests.kit.sleepers import until
+from tests.kit.sleepers import until, waiting
 
 Make = Callable[..., str]
 THEN = "2024-01-01T00:00:00Z"
@@ -246,7 +246,7 @@ def test_a_poll_that_waits_gets_nothing_once_its_key_is_revoked(guarded: Caller,
     admin, victim, producer = guarded.with_key(key("admin", "read")), key("consume"), guarded.with_key(key("produce"))
     with ThreadPoolExecutor() as pool:
         poll = pool.submit(guarded.with_key(victim), "POST", "/v1/queues/own/messages:poll", {"wait": 30})
-        until(lambda: behind.store.wakeup.wait_queue.waiting("own") == 1, "it never waited")
+        until(lambda: waiting(behind.store.wakeup.wait_queue, "own") == 1, "it never waited")
         assert admin("DELETE", f"/v1/keys/{victim.split('_')[1]}").status_code == 200
         assert producer("POST", "/v1/queues/own/messages", {"key": "a", "payload": 1}).status_code == 201
         assert code(poll.result(30)) == (401, "unauthorized")

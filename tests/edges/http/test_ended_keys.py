@@ -27,7 +27,7 @@ from tests.edges.http.test_responses import code
 from tests.kit.blocking import Loop
 from tests.kit.brokers import broker_on
 from tests.kit.calls import call_of, replace_call
-from tests.kit.sleepers import until
+from tests.kit.sleepers import until, waiting
 
 Make = Callable[..., str]
 BATCH = 500
@@ -169,7 +169,7 @@ def test_a_long_poll_ends_when_its_key_does(
     call = Caller(broker_app(behind, FRESH), http_loop, text)
     with ThreadPoolExecutor() as pool:
         poll = pool.submit(call, "POST", "/v1/queues/q/messages:poll", {"wait": 60})
-        until(lambda: behind.store.wakeup.wait_queue.waiting("q") == 1, "it never waited")
+        until(lambda: waiting(behind.store.wakeup.wait_queue, "q") == 1, "it never waited")
         end(how, behind, http_loop, pinned, text)
         assert code(poll.result(50)) == (401, "unauthorized")
 
@@ -182,7 +182,7 @@ def test_polls_of_one_key_are_watched_together_and_for_no_longer_than_they_wait(
     watches = call.served.state.broker.authenticator._watches
     with ThreadPoolExecutor() as pool:
         polls = [pool.submit(call, "POST", "/v1/queues/q/messages:poll", {"wait": 60}) for _ in range(3)]
-        until(lambda: behind.store.wakeup.wait_queue.waiting("q") == 3, "they never waited")
+        until(lambda: waiting(behind.store.wakeup.wait_queue, "q") == 3, "they never waited")
         assert [users for _, users in watches.values()] == [3]
         for n in range(3):
             call("POST", "/v1/queues/q/messages", {"key": str(n), "payload": 1})

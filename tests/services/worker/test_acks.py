@@ -13,13 +13,13 @@ import pytest
 from tarry import Message, Worker
 from tarry.app import AsyncApp
 from tarry.core.errors import StoreUnavailable
-from tarry.core.settings import StoreSettings
 from tarry.services.worker import acks
 from tarry.services.worker.results import Handled, HandlerResult
 from tarry.services.worker.worker import WorkerSettings
 from tarry.storage.memory import AsyncMemoryStore, MemoryStore
 from tarry.storage.postgres.store import AsyncPostgresStore
 from tests.kit.calls import call_of, replace_call
+from tests.kit.settings import FOR_TESTS
 from tests.services.kit import Running, eventually
 
 N = 100
@@ -126,7 +126,7 @@ def test_a_locked_message_delays_no_other(database: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(acks, "WITHIN_S", 0.3)
 
     async def test() -> None:
-        store = AsyncPostgresStore(database, settings=StoreSettings.for_tests())
+        store = AsyncPostgresStore(database, settings=FOR_TESTS)
         await store.open()
         async with AsyncApp(store, dsn=database) as app:
             await offered(app)

@@ -9,10 +9,10 @@ import psycopg
 import pytest
 
 from tarry.app import AsyncApp
-from tarry.core.settings import StoreSettings
 from tarry.storage.memory import AsyncMemoryStore, MemoryStore
 from tarry.storage.postgres.store import AsyncPostgresStore
 from tests.kit.calls import call_of, replace_call
+from tests.kit.settings import FOR_TESTS
 from tests.services.kit import eventually
 
 
@@ -58,7 +58,7 @@ def test_also_on_postgresql_where_the_statement_waits_for_a_lock(database: str) 
     waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
 
     async def test() -> None:
-        store = AsyncPostgresStore(database, settings=StoreSettings.for_tests())
+        store = AsyncPostgresStore(database, settings=FOR_TESTS)
         await store.open()
         async with AsyncApp(store, dsn=database) as app:
             queue = app.queue("orders")

@@ -17,9 +17,9 @@ import tarry
 from tarry import Message, Worker
 from tarry.api.queue import AsyncQueue
 from tarry.app import AsyncApp
-from tarry.core.settings import StoreSettings
 from tarry.services.worker.worker import WorkerSettings
 from tarry.testing import MutableClock
+from tests.kit.settings import FOR_TESTS
 from tests.services.kit import MINUTE, OnMemory
 
 N = 600
@@ -106,7 +106,7 @@ def test_polls_and_acks_of_many_messages_share_a_transaction(database: str, conc
     written = "select pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
 
     async def test() -> None:
-        async with tarry.connect_async(database, settings=StoreSettings.for_tests()) as app:
+        async with tarry.connect_async(database, settings=FOR_TESTS) as app:
             with psycopg.connect(database, autocommit=True) as conn:
                 before = conn.execute(written).fetchone()
                 await work(app, concurrency=concurrency, is_async=is_async)

@@ -206,7 +206,7 @@ class TestPrefetch:
         limits = QueueLimits("q", QueueOptions(**options), 10)
         fake: Any = None
         prefetcher = Prefetcher(fake, limits, fake, lambda: now[0], fake)
-        prefetcher._lease_s = 30.0
+        prefetcher.lease_s = 30.0
         return prefetcher, limits, now
 
     def test_nothing_is_leased_ahead_before_it_is_known_how_long_handlers_take(self) -> None:

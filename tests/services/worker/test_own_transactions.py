@@ -13,8 +13,8 @@ import pytest
 
 import tarry
 from tarry import Message, Retry, Worker
-from tarry.core.settings import StoreSettings
 from tarry.services.worker.results import HandlerResult
+from tests.kit.settings import FOR_TESTS
 from tests.services.kit import MINUTE, eventually, running
 
 WRITE = "insert into invoice values (%s)"
@@ -41,7 +41,7 @@ def test_effect_and_ack_commit_together_or_not_at_all(database: str, awaits: boo
     worker.handler("orders", retry=Retry.fixed(MINUTE))(waits if awaits else blocks)
 
     async def test() -> None:
-        async with tarry.connect_async(database, settings=StoreSettings.for_tests()) as app:
+        async with tarry.connect_async(database, settings=FOR_TESTS) as app:
             orders = app.queue("orders")
             await orders.offer_many([Message(key=f"k{i}", payload=i) for i in range(4)])
             async with running(worker, app) as run:
@@ -88,7 +88,7 @@ def test_a_handler_that_has_settled_its_message_may_work_for_longer_than_the_lea
     worker.handler("orders", lease_for=SHORT)(waits if awaits else blocks)
 
     async def test() -> None:
-        async with tarry.connect_async(database, settings=StoreSettings.for_tests()) as app:
+        async with tarry.connect_async(database, settings=FOR_TESTS) as app:
             await app.queue("orders").offer("k", 1, retry=Retry.fixed(MINUTE))
             async with running(worker, app, concurrency=1) as run:
                 handled = await run.until(1)
@@ -113,7 +113,7 @@ def test_a_transaction_longer_than_the_lease_stops_neither_its_handler_nor_anoth
         await asyncio.sleep(1.5 * SHORT.total_seconds())  # … and more after it
 
     async def test() -> None:
-        async with tarry.connect_async(database, settings=StoreSettings.for_tests()) as app:
+        async with tarry.connect_async(database, settings=FOR_TESTS) as app:
             await app.queue("orders").offer_many([Message(key=f"k{i}", payload=i) for i in range(3)])
             async with running(worker, app) as run:
                 handled = await run.until(3)
@@ -138,7 +138,7 @@ def test_a_settle_that_was_rolled_back_is_reported_as_a_failure(database: str, v
             await conn.rollback()
 
     async def test() -> None:
-        async with tarry.connect_async(database, settings=StoreSettings.for_tests()) as app:
+        async with tarry.connect_async(database, settings=FOR_TESTS) as app:
             orders = app.queue("orders")
             await orders.offer("k", 1)
             async with running(worker, app) as run:
@@ -165,7 +165,7 @@ def test_a_settle_that_was_committed_is_reported_as_settled(database: str, verb:
             raise RuntimeError("after the commit")
 
     async def test(order: int) -> None:
-        async with tarry.connect_async(database, settings=StoreSettings.for_tests()) as app:
+        async with tarry.connect_async(database, settings=FOR_TESTS) as app:
             orders = app.queue("orders")
             await orders.offer("k", order, retry=Retry.fixed(MINUTE))
             async with running(worker, app, concurrency=1) as run:
@@ -184,7 +184,7 @@ def test_a_settle_is_confirmed_also_when_its_queue_was_renamed(database: str, ve
     worker = Worker()
 
     async def test() -> None:
-        settings = replace(StoreSettings.for_tests(), create_queues=False)
+        settings = replace(FOR_TESTS, create_queues=False)
         async with tarry.connect_async(database, settings=settings) as app:
 
             @worker.handler("orders", retry=Retry.fixed(MINUTE))
@@ -218,7 +218,7 @@ def test_a_transaction_that_outlives_its_handler_is_waited_for(database: str) ->
         left_open.append(conn)
 
     async def test() -> None:
-        async with tarry.connect_async(database, settings=StoreSettings.for_tests()) as app:
+        async with tarry.connect_async(database, settings=FOR_TESTS) as app:
             await app.queue("orders").offer("k", 1)
             async with running(worker, app) as run:
                 await eventually(lambda: left_open)

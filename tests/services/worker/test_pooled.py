@@ -7,8 +7,8 @@ from typing import Any
 
 import tarry
 from tarry import Message, Retry, Snooze, Worker
-from tarry.core.settings import StoreSettings
 from tarry.services.worker.results import HandlerResult
+from tests.kit.settings import FOR_TESTS
 from tests.services.kit import SECOND, eventually, running
 from tests.storage.postgres.bouncers import pgbouncer
 
@@ -25,7 +25,7 @@ def test_it_polls_touches_and_settles_without_a_session(database: str) -> None:
                 raise ValueError("seven")
             return Snooze(SECOND * 3600) if order == 8 else None
 
-        async with tarry.connect_async(dsn, settings=StoreSettings.for_tests()) as app:
+        async with tarry.connect_async(dsn, settings=FOR_TESTS) as app:
             orders = app.queue("orders")
             await orders.offer_many([Message(key=f"k{i}", payload=i) for i in range(-1, 40)])
             async with running(worker, app) as run:

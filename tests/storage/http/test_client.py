@@ -22,7 +22,7 @@ from tests.kit.brokers import broker_on
 from tests.kit.clocks import START
 
 OF_THE_DATABASE = {"dsn", "pipeline", "blocking", "sweeper"}
-OF_THE_BROKER = {"events", "on"}
+OF_THE_BROKER = {"events"}
 
 
 @pytest.mark.parametrize(("client", "app"), [(Client, App), (AsyncClient, AsyncApp)], ids=["blocking", "awaiting"])

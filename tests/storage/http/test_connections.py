@@ -20,7 +20,7 @@ from tarry.storage.http.protocol import Address, HttpRequest
 from tarry.storage.memory import AsyncMemoryStore, MemoryStore
 from tests.kit.blocking import Loop
 from tests.kit.brokers import broker_on
-from tests.kit.sleepers import until
+from tests.kit.sleepers import until, waiting
 
 TIMEOUT_S = 30
 
@@ -57,7 +57,7 @@ def test_no_more_than_allowed_are_under_way(url: str, store: MemoryStore) -> Non
     with Client(url, settings=StoreSettings(pool_size=2)) as client, ThreadPoolExecutor() as pool:
         queue = client.queue("q")
         polls = [pool.submit(queue.poll, timedelta(seconds=TIMEOUT_S)) for _ in range(2)]
-        until(lambda: store.wakeup.wait_queue.waiting("q") == 2, "they never waited")
+        until(lambda: waiting(store.wakeup.wait_queue, "q") == 2, "they never waited")
         began = threading.Event()
         third = pool.submit(lambda: (began.set(), queue.contains("a")))
         assert began.wait(TIMEOUT_S)
@@ -72,7 +72,7 @@ def test_no_more_than_allowed_are_under_way(url: str, store: MemoryStore) -> Non
 def test_a_request_that_waits_too_long_for_a_connection_fails(url: str, store: MemoryStore) -> None:
     with Client(url, settings=StoreSettings(pool_size=1)) as client, ThreadPoolExecutor() as pool:
         poll = pool.submit(client.queue("q").poll, timedelta(seconds=TIMEOUT_S))
-        until(lambda: store.wakeup.wait_queue.waiting("q") == 1, "it never waited")
+        until(lambda: waiting(store.wakeup.wait_queue, "q") == 1, "it never waited")
         with pytest.raises(TimeoutError, match="are in use"):
             client.store._pool.exchange(health(url, wait_s=0.01))
         with Client(url) as other:
@@ -97,7 +97,7 @@ def test_a_request_that_is_cancelled_leaves_its_connection_free(url: str, store:
         async with AsyncClient(url, settings=StoreSettings(pool_size=1)) as client:
             queue = client.queue("q")
             poll = asyncio.create_task(queue.poll(timedelta(seconds=TIMEOUT_S)))
-            await asyncio.to_thread(until, lambda: store.wakeup.wait_queue.waiting("q") == 1)
+            await asyncio.to_thread(until, lambda: waiting(store.wakeup.wait_queue, "q") == 1)
             poll.cancel()
             await asyncio.wait([poll])
             return (await asyncio.wait_for(queue.offer("a", 1), TIMEOUT_S)).value
@@ -109,7 +109,7 @@ def test_an_awaiting_request_that_waits_too_long_for_a_connection_fails(url: str
     async def scenario() -> bytes:
         async with AsyncClient(url, settings=StoreSettings(pool_size=1)) as client:
             poll = asyncio.create_task(client.queue("q").poll(timedelta(seconds=TIMEOUT_S)))
-            await asyncio.to_thread(until, lambda: store.wakeup.wait_queue.waiting("q") == 1)
+            await asyncio.to_thread(until, lambda: waiting(store.wakeup.wait_queue, "q") == 1)
             with pytest.raises(TimeoutError, match="are in use"):
                 await client.store._pool.exchange(health(url, wait_s=0.01))
             poll.cancel()

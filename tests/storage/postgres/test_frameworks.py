@@ -24,10 +24,11 @@ from sqlalchemy.pool import NullPool
 from tarry.core.errors import InvalidInput
 from tarry.core.messages.model import Draft
 from tarry.core.messages.outcomes import Outcome, Settled
-from tarry.core.settings import QueueSettings, StoreSettings
+from tarry.core.settings import QueueSettings
 from tarry.edges.env import libpq_dsn
 from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.storage.postgres.store import AsyncPostgresStore
+from tests.kit.settings import FOR_TESTS
 from tests.storage.postgres.messages.test_own_transactions import QUEUE, invoices, live_through_every_verb, plain
 
 DUE = datetime(2030, 7, 1, 12, 30, tzinfo=UTC)
@@ -35,7 +36,7 @@ DUE = datetime(2030, 7, 1, 12, 30, tzinfo=UTC)
 
 @pytest.fixture
 def store(database: str) -> Iterator[PostgresStore]:
-    store = PostgresStore(database, settings=StoreSettings.for_tests())
+    store = PostgresStore(database, settings=FOR_TESTS)
     store.run(store.queues.create(QUEUE, QueueSettings(), exist_ok=False))
     with psycopg.connect(database) as conn:
         conn.execute("create table invoice (number int)")
@@ -197,7 +198,7 @@ def test_an_offer_commits_with_a_session_or_not_at_all(database: str, store: Pos
 
 def test_an_awaiting_session_is_as_good(database: str, store: PostgresStore) -> None:
     async def work() -> None:
-        awaiting = AsyncPostgresStore(database, settings=StoreSettings.for_tests())
+        awaiting = AsyncPostgresStore(database, settings=FOR_TESTS)
         await awaiting.open()
         engine = create_async_engine(
             "postgresql+psycopg://",

@@ -30,6 +30,7 @@ from tarry.storage.postgres.messages.operations import COPY_FROM
 from tarry.storage.postgres.operation import PostgresOperation
 from tarry.storage.postgres.statement import Statement, value
 from tarry.storage.postgres.store import AsyncPostgresStore
+from tests.kit.settings import FOR_TESTS
 
 Q = "q"
 
@@ -43,7 +44,7 @@ def own(database: str) -> Iterator[psycopg.Connection[Any]]:
 
 @pytest.fixture
 def store(database: str) -> Iterator[PostgresStore]:
-    store = PostgresStore(database, settings=StoreSettings.for_tests())
+    store = PostgresStore(database, settings=FOR_TESTS)
     yield store
     store.close()
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
-from tarry.api.schedule_commands import TRIES, Current, Make, contended, existing
+from tarry.api.schedule_commands import TRIES, Make, contended
 from tarry.core._sync.ports import Store
 from tarry.core.cron import schedule_changes
 from tarry.core.cron.model import ScheduleChange, ScheduleSpec, ScheduleState, TickChange, TickRecord
-from tarry.core.cron.schedule_changes import PayloadOf
+from tarry.core.cron.schedule_changes import Current, PayloadOf, existing
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -61,9 +62,7 @@ class ScheduleCommands:
         return self._store.run(self._store.queues.now(), conn)
 
     def install(self, spec: ScheduleSpec, payload_of: PayloadOf | None, conn: Any) -> ScheduleState:
-        def make(current: Current) -> ScheduleChange | None:
-            return schedule_changes.install(current.state, spec, current.now, current.waiting, payload_of)
-
+        make = partial(schedule_changes.install, spec=spec, payload_of=payload_of)
         return existing(self.change(spec.name, make, conn, spec), spec.name)
 
     def install_ticks(
@@ -75,9 +74,7 @@ class ScheduleCommands:
         def make(current: Current) -> ScheduleChange | None:
             nonlocal installed
             installed = not again or (current.state is not None and current.state.spec == spec)
-            if not installed:
-                return None
-            return schedule_changes.install_ticks(current.state, spec, current.now, current.waiting, ticks)
+            return schedule_changes.install_ticks(current, spec, ticks) if installed else None
 
         self.change(spec.name, make, conn, spec)
         return installed
@@ -89,7 +86,7 @@ class ScheduleCommands:
 
         def make(current: Current) -> ScheduleChange | None:
             nonlocal existed
-            change = schedule_changes.uninstall(current.state, config_hash, current.now, current.waiting)
+            change = schedule_changes.uninstall(current, config_hash)
             existed = existed or change is not None
             return change
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from tarry.api._sync.schedule_commands import Offload, ScheduleCommands
-from tarry.api.schedule_commands import TRIES, Make, contended, existing
+from tarry.api.schedule_commands import TRIES, contended
 from tarry.api.schedules import MOST_PREVIEWED, MOST_RECORDS, PAGE, Decide, Owned, checked_range, declared
 from tarry.api.validation import checked_text
 from tarry.core import limits
@@ -18,7 +18,7 @@ from tarry.core._sync.ports import Store
 from tarry.core.cron import explain, planner, schedule_changes
 from tarry.core.cron.model import ScheduleChange, ScheduleSpec, ScheduleState, TickRecord, check_schedule_name
 from tarry.core.cron.planner import Fire
-from tarry.core.cron.schedule_changes import PayloadOf
+from tarry.core.cron.schedule_changes import Current, PayloadOf, existing
 from tarry.core.errors import InvalidInput, InvalidState
 
 
@@ -56,10 +56,11 @@ class Schedules:
                 state, waiting = states.get(spec.name), builtins.list[TickRecord]()
                 if state is not None and state.spec != spec:
                     waiting = self._store.run(self._cron.waiting_ticks(spec.name), conn)
-                changes.append(self.offload.run(schedule_changes.install, state, spec, now, waiting, None))
+                seen = Current(spec.name, state, now, waiting)
+                changes.append(self.offload.run(schedule_changes.install, seen, spec, None))
             for name in removed:
                 waiting = self._store.run(self._cron.waiting_ticks(name), conn)
-                changes.append(schedule_changes.uninstall(states.get(name), None, now, waiting))
+                changes.append(schedule_changes.uninstall(Current(name, states.get(name), now, waiting), None))
             applied = [change for change in changes if change is not None]
             if not applied or all(self._store.run(self._cron.apply_changes(applied), conn)):
                 return
@@ -72,21 +73,17 @@ class Schedules:
     def pause(self, name: str, *, reason: str | None = None, conn: Any = None) -> ScheduleState:
         """Stop firing. Messages that are already due are still delivered."""
         why, payload_of = checked_text(reason, "reason"), self._payload_of(name)
-        return self._changed(
-            name, lambda seen: schedule_changes.pause(seen.existing, seen.now, seen.waiting, why, payload_of), conn
-        )
+        make = partial(schedule_changes.pause, reason=why, payload_of=payload_of)
+        return existing(self._commands.change(check_schedule_name(name), make, conn), name)
 
     def resume(self, name: str, *, conn: Any = None) -> ScheduleState:
         """Continue with the next tick; ticks during the pause are skipped."""
-        payload_of = self._payload_of(name)
-        return self._changed(name, lambda seen: schedule_changes.resume(seen.existing, seen.now, payload_of), conn)
-
-    def _changed(self, name: str, make: Make, conn: Any) -> ScheduleState:
+        make = partial(schedule_changes.resume, payload_of=self._payload_of(name))
         return existing(self._commands.change(check_schedule_name(name), make, conn), name)
 
     def trigger(self, name: str, *, conn: Any = None) -> datetime:
         """Fire now, in addition to the schedule. Returns the tick of this run."""
-        (tick,) = self._decided(name, partial(schedule_changes.trigger, self._payload_of(name)), conn)
+        (tick,) = self._decided(name, partial(schedule_changes.trigger, payload_of=self._payload_of(name)), conn)
         return tick
 
     def skip(self, name: str, *, conn: Any = None) -> datetime:
@@ -101,12 +98,13 @@ class Schedules:
         now = self._commands.now(conn)
         state = self.get(name, conn=conn)
         records = self._recorded(name, *span, conn)
-        return self.offload.run(schedule_changes.missing, span, state, now, records)
+        return self.offload.run(schedule_changes.missing, Current(name, state, now, records), span)
 
     def backfill(self, name: str, since: datetime, until: datetime, *, conn: Any = None) -> builtins.list[datetime]:
         """Create messages for the missing ticks in [since, until), due now. Returns the ticks."""
         span = checked_range(since, until)
-        return self._decided(name, partial(schedule_changes.backfill, self._payload_of(name), span), conn, span)
+        decide = partial(schedule_changes.backfill, span=span, payload_of=self._payload_of(name))
+        return self._decided(name, decide, conn, span)
 
     def _decided(
         self, name: str, decide: Decide, conn: Any, span: tuple[datetime, datetime] | None = None
@@ -125,7 +123,7 @@ class Schedules:
                 records = self._recorded(name, *span, conn)
             if done := sorted(record.tick for record in records if record.decided_at == now and record.tick in tried):
                 return done
-            change, ticks = self.offload.run(decide, state, now, records)
+            change, ticks = self.offload.run(decide, Current(name, state, now, records))
             if not ticks or self._store.run(self._cron.apply_changes([change]), conn)[0]:
                 return ticks
             tried |= set(ticks)

@@ -30,16 +30,16 @@ class ClockChange(NamedTuple):
 
 def is_wall_clock(schedule: Schedule) -> bool:
     """Whether each local time fires once per date; otherwise every matching instant fires."""
-    return isinstance(schedule, Daily) or (isinstance(schedule, Cron) and schedule.is_wall_clock)
+    return isinstance(schedule, Daily) or (isinstance(schedule, Cron) and schedule.expression.names_hours)
 
 
-def clock_changes(timetable: Timetable, now: datetime, n: int = 2) -> list[ClockChange]:
-    """The next changes within a year each; none for a period, or for a zone whose clock is never set."""
+def clock_changes(timetable: Timetable, now: datetime) -> list[ClockChange]:
+    """The next two changes, within a year each; none for a period, or for a zone whose clock is never set."""
     name = timetable.schedule.zone
     if name is None:
         return []
     zone, at, changes = zone_of(name), now, list[ClockChange]()
-    while len(changes) < n and (change := first_change(zone, at, at + _YEAR)) is not None:
+    while len(changes) < 2 and (change := first_change(zone, at, at + _YEAR)) is not None:
         changes.append(_change(timetable, zone, change))
         at = change
     return changes

@@ -6,7 +6,6 @@ loses and retries."""
 
 import hashlib
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -295,14 +294,9 @@ def draft_of(
         due_at=spec.due_at(tick) if due_at is None else due_at,
         priority=spec.priority,
         type=spec.type,
-        headers=headers(spec.name, tick),
+        headers={"tarry-schedule": spec.name, "tarry-tick": tick.astimezone(UTC).isoformat()},
         conflict=KEEP,
     )
-
-
-def headers(name: str, tick: datetime) -> Mapping[str, str]:
-    """Headers that name the schedule and the tick, for the handler."""
-    return {"tarry-schedule": name, "tarry-tick": tick.astimezone(UTC).isoformat()}
 
 
 def times(schedule: Schedule) -> str:

@@ -11,8 +11,20 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from tarry.core.cron.model import FIRED, Decided, Misfire, Overlap, Policy, Reason, ScheduleState, TickRecord, Verdict
+from tarry.core.cron.model import (
+    FIRED,
+    Decided,
+    Misfire,
+    Overlap,
+    Policy,
+    Reason,
+    ScheduleSpec,
+    ScheduleState,
+    TickRecord,
+    Verdict,
+)
 from tarry.core.cron.schedule_types import BEGIN, Timetable
+from tarry.core.durations import floored
 
 MOST_AT_ONCE = 1_000
 """Maximum number of decisions in one plan; the next plan follows immediately."""
@@ -42,7 +54,7 @@ def plan(state: ScheduleState, now: datetime, most: int | None = None) -> Plan:
     if state.paused:
         return Plan(decided=(), cursor_at=state.cursor_at, wake_at=None)
     cursor = _rewound(state, now)
-    decided = _missed(timetable, policy, cursor, now, most, last_live=state.last_live)
+    decided = _missed(state.spec, cursor, now, most, last_live=state.last_live)
     if decided:
         cursor = max(cursor, decided[-1].until or decided[-1].tick)
     if len(decided) >= most:
@@ -74,26 +86,21 @@ def _rewound(state: ScheduleState, now: datetime) -> datetime:
     return cursor if first is not None and cursor <= first else min(cursor, now - policy.grace_for)
 
 
-def _missed(
-    timetable: Timetable, policy: Policy, cursor: datetime, now: datetime, most: int, *, last_live: bool
-) -> list[Decided]:
+def _missed(spec: ScheduleSpec, cursor: datetime, now: datetime, most: int, *, last_live: bool) -> list[Decided]:
     """Decide the ticks in (cursor, now]: those within the grace period are on time, the others are misfires."""
     if cursor >= now:
         return []
-    on_time = timetable.between(max(cursor, now - policy.grace_for), now, most)
-    old_until = now - policy.grace_for
-    decided = (
-        _misfires(timetable, policy, cursor, old_until, most, followed=bool(on_time)) if cursor < old_until else []
-    )
+    old_until = now - spec.policy.grace_for
+    on_time = spec.timetable.between(max(cursor, old_until), now, most)
+    decided = _misfires(spec, cursor, old_until, most, followed=bool(on_time)) if cursor < old_until else []
     on_time = on_time[: max(most - len(decided), 0)]
     decided += [Decided(tick, Verdict.PLANNED, Reason.ON_TIME) for tick in on_time]
-    return _without_overlap(decided, last_live=last_live) if policy.overlap is Overlap.SKIP else decided
+    return _without_overlap(decided, last_live=last_live) if spec.policy.overlap is Overlap.SKIP else decided
 
 
-def _misfires(
-    timetable: Timetable, policy: Policy, cursor: datetime, until: datetime, most: int, *, followed: bool
-) -> list[Decided]:
+def _misfires(spec: ScheduleSpec, cursor: datetime, until: datetime, most: int, *, followed: bool) -> list[Decided]:
     """Decide the ticks in (cursor, until]. `followed`: a tick on time follows, which fires for them with `Misfire.ONCE`."""
+    policy, timetable = spec.policy, spec.timetable
     match policy.misfire:
         case Misfire.ALL:
             since = max(cursor, until + policy.grace_for - policy.catch_up_for)
@@ -174,7 +181,7 @@ def load_ahead(
     With `every` an hour: the start of the hour, counted from `origin`."""
     last = until - timedelta(microseconds=1)
     origin = BEGIN + (origin - BEGIN) % every
-    begun_until = min(last, _start(now, every, origin) + every - timedelta(microseconds=1))
+    begun_until = min(last, floored(now, every, origin) + every - timedelta(microseconds=1))
     later = _later_slices if (last - now) / every <= _KEPT_SLICES else _later_slices.__wrapped__
 
     @cache  # many schedules share their timetable
@@ -192,9 +199,9 @@ def load_ahead(
         timetable, cursor = state.spec.timetable, state.cursor_at
         if state.spec.policy.jitter_for:
             left = islice(ticks(timetable), bisect_right(ticks(timetable), cursor), None)
-            slices = Counter(_start(state.spec.due_at(tick), every, origin) for tick in left).items()
+            slices = Counter(floored(state.spec.due_at(tick), every, origin) for tick in left).items()
         elif cursor > now:
-            begun, ahead = _start(cursor, every, origin), counts(timetable)
+            begun, ahead = floored(cursor, every, origin), counts(timetable)
             rest = islice(ahead, bisect_right(ahead, begun, key=lambda start_and_count: start_and_count[0]), None)
             end = min(last, begun + every - timedelta(microseconds=1))
             slices = chain(timetable.per_slice(cursor, end, every, origin), rest)
@@ -213,7 +220,3 @@ def _later_slices(
 ) -> tuple[tuple[datetime, int], ...]:
     """Cached: calendars are read repeatedly, and future slices do not change until the current one has passed."""
     return tuple(timetable.per_slice(after, until, every, origin))
-
-
-def _start(at: datetime, every: timedelta, origin: datetime) -> datetime:
-    return at - (at - origin) % every

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from tarry.core.cron.model import (
     FIRED,
@@ -19,7 +20,7 @@ from tarry.core.cron.model import (
 )
 from tarry.core.cron.planner import MOST_BYTES, Plan, fitting, plan, skipped_run
 from tarry.core.cron.schedule_types import BEGIN, Ticks, Unreadable
-from tarry.core.errors import InvalidState
+from tarry.core.errors import InvalidState, UnknownSchedule
 
 Encoded = tuple[bytes, str | None]
 """A payload and its content type."""
@@ -30,6 +31,26 @@ MOST_BACKFILLED = 10_000
 MOST_REPLACED = 10_000
 """Limit of overdue ticks that are decided when a schedule is replaced or paused."""
 _US = timedelta(microseconds=1)
+
+
+class Current(NamedTuple):
+    """The values from which the change of a schedule is computed."""
+
+    name: str
+    state: ScheduleState | None
+    now: datetime
+    records: Sequence[TickRecord]
+    """The ledger entries that the change depends on: those of undelivered messages, or of a time range."""
+
+    @property
+    def existing(self) -> ScheduleState:
+        return existing(self.state, self.name)
+
+
+def existing(state: ScheduleState | None, name: str) -> ScheduleState:
+    if state is None:
+        raise UnknownSchedule(name)
+    return state
 
 
 def advance(state: ScheduleState, now: datetime, payload_of: PayloadOf | None) -> ScheduleChange | None:
@@ -43,16 +64,11 @@ def advance(state: ScheduleState, now: datetime, payload_of: PayloadOf | None) -
     return _change(state, after, now, ticks=_tick_changes(state.spec, planned.decided, payload_of), moves_only=True)
 
 
-def install(
-    current: ScheduleState | None,
-    spec: ScheduleSpec,
-    now: datetime,
-    waiting: Sequence[TickRecord],
-    payload_of: PayloadOf | None,
-) -> ScheduleChange | None:
+def install(seen: Current, spec: ScheduleSpec, payload_of: PayloadOf | None) -> ScheduleChange | None:
     """Install or replace a schedule. Undelivered messages of the old configuration are withdrawn; a message whose tick has
     passed and also belongs to the new configuration is created again by the new one. The same holds for passed ticks that are
     not decided yet: the result is as if a scheduler had run just before."""
+    current, now = seen.state, seen.now
     if current is not None and current.spec == spec:
         return advance(current, now, payload_of)
     same = current is not None and current.spec.hash == spec.hash
@@ -68,13 +84,13 @@ def install(
         paused_reason=None if current is None else current.paused_reason,
         last_live=current is not None and current.last_live,
     )
-    remade = [record for record in waiting if record.tick <= now and _continues(record, spec)]
+    remade = [record for record in seen.records if record.tick <= now and _continues(record, spec)]
     planned = plan(state, now)
     return _change(
         current,
         replace(state, cursor_at=planned.cursor_at, wake_at=planned.wake_at),
         now,
-        withdraw=_withdrawn(waiting, Reason.REPLACED),
+        withdraw=_withdrawn(seen.records, Reason.REPLACED),
         ticks=_each_once(
             *(_tick_change(spec, each, _payload(spec, each.tick, payload_of), each.due_at) for each in remade),
             *_overdue(current, spec, now, payload_of),
@@ -122,17 +138,12 @@ def _continues(record: TickRecord, spec: ScheduleSpec) -> bool:
     return record.hash == spec.hash or (record.verdict in FIRED and spec.timetable.has(record.tick))
 
 
-def install_ticks(
-    current: ScheduleState | None,
-    spec: ScheduleSpec,
-    now: datetime,
-    waiting: Sequence[TickRecord],
-    chosen: Iterable[TickChange],
-) -> ScheduleChange | None:
+def install_ticks(seen: Current, spec: ScheduleSpec, chosen: Iterable[TickChange]) -> ScheduleChange | None:
     """Install ticks chosen by a program; undelivered messages of another hash are withdrawn."""
+    current, now = seen.state, seen.now
     same = current is not None and current.spec == spec
     ticks = {change.tick: change for change in chosen}.values()
-    old = [record for record in waiting if record.hash != spec.hash]
+    old = [record for record in seen.records if record.hash != spec.hash]
     if same and not ticks and not old:
         return None
     after = ScheduleState(
@@ -147,43 +158,37 @@ def install_ticks(
     return _change(current, after, now, withdraw=_withdrawn(old, Reason.REPLACED), ticks=changes)
 
 
-def uninstall(
-    current: ScheduleState | None, config_hash: str | None, now: datetime, waiting: Sequence[TickRecord]
-) -> ScheduleChange | None:
+def uninstall(seen: Current, config_hash: str | None) -> ScheduleChange | None:
     """Withdraw undelivered messages (of one hash, or all), and delete the configuration if it has that hash."""
-    if current is None:
+    if (current := seen.state) is None:
         return None
-    withdrawn = [record for record in waiting if config_hash is None or record.hash == config_hash]
+    withdrawn = [record for record in seen.records if config_hash is None or record.hash == config_hash]
     removed = config_hash is None or current.spec.hash == config_hash
     if not withdrawn and not removed:
         return None
     after = None if removed else current
-    return _change(current, after, now, withdraw=_withdrawn(withdrawn, Reason.REPLACED), moves_only=not removed)
+    return _change(current, after, seen.now, withdraw=_withdrawn(withdrawn, Reason.REPLACED), moves_only=not removed)
 
 
-def pause(
-    current: ScheduleState,
-    now: datetime,
-    waiting: Sequence[TickRecord],
-    reason: str | None,
-    payload_of: PayloadOf | None,
-) -> ScheduleChange | None:
+def pause(seen: Current, reason: str | None, payload_of: PayloadOf | None) -> ScheduleChange | None:
     """Pause a schedule. Messages of ticks that have passed stay deliverable."""
+    current, now = seen.existing, seen.now
     if current.paused:
         return None
     # An operator cannot create the payloads of a program's schedule: undecided ticks then belong to the pause.
     has_payloads = current.spec.payload is not None or payload_of is not None
     planned = plan(current, now, fitting(current.spec.payload, MOST_REPLACED)) if has_payloads else None
     past = [] if planned is None else _until(planned, now)
-    ahead = [record for record in waiting if record.tick > now and record.verdict is Verdict.PLANNED]
+    ahead = [record for record in seen.records if record.tick > now and record.verdict is Verdict.PLANNED]
     cursor_at = min(current.cursor_at if planned is None else planned.cursor_at, now)
     after = replace(current, cursor_at=cursor_at, wake_at=None, decided_at=now, paused_at=now, paused_reason=reason)
     ticks = _tick_changes(current.spec, past, payload_of)
     return _change(current, after, now, withdraw=_withdrawn(ahead, Reason.PAUSED), ticks=ticks)
 
 
-def resume(current: ScheduleState, now: datetime, payload_of: PayloadOf | None) -> ScheduleChange | None:
+def resume(seen: Current, payload_of: PayloadOf | None) -> ScheduleChange | None:
     """Resume with the next tick. The ticks of the pause are skipped, with that reason in the ledger."""
+    current, now = seen.existing, seen.now
     if not current.paused:
         return None
     skipped = skipped_run(current.spec.timetable, current.cursor_at, now, Reason.PAUSED)
@@ -196,16 +201,17 @@ def resume(current: ScheduleState, now: datetime, payload_of: PayloadOf | None) 
     return _change(current, after, now, ticks=_tick_changes(current.spec, (*skipped, *planned.decided), payload_of))
 
 
-def skip(current: ScheduleState, now: datetime, ahead: Iterable[TickRecord]) -> tuple[ScheduleChange, list[datetime]]:
+def skip(seen: Current) -> tuple[ScheduleChange, list[datetime]]:
     """Skip the next tick that would fire."""
-    over = {record.tick for record in ahead if _is_over(record, current.spec)}
-    tick = next((tick for tick in current.spec.timetable.after(now) if tick not in over), None)
+    current = seen.existing
+    over = {record.tick for record in seen.records if _is_over(record, current.spec)}
+    tick = next((tick for tick in current.spec.timetable.after(seen.now) if tick not in over), None)
     if tick is None:
         raise InvalidState(f"schedule {current.name!r} has no tick ahead that could be skipped")
     skipped = TickChange(hash=current.spec.hash, tick=tick, verdict=Verdict.SKIPPED, reason=Reason.BY_HAND)
     withdraw = ((current.spec.hash, tick, Reason.BY_HAND),)
     # The state keeps its `decided_at`: a scheduler must still detect that the clock was set back.
-    return _change(current, current, now, withdraw=withdraw, ticks=[skipped], moves_only=True), [tick]
+    return _change(current, current, seen.now, withdraw=withdraw, ticks=[skipped], moves_only=True), [tick]
 
 
 def _is_over(record: TickRecord, spec: ScheduleSpec) -> bool:
@@ -215,28 +221,25 @@ def _is_over(record: TickRecord, spec: ScheduleSpec) -> bool:
     return record.verdict in FIRED and not record.live
 
 
-def trigger(
-    payload_of: PayloadOf | None, current: ScheduleState, now: datetime, ahead: Iterable[TickRecord]
-) -> tuple[ScheduleChange, list[datetime]]:
+def trigger(seen: Current, payload_of: PayloadOf | None) -> tuple[ScheduleChange, list[datetime]]:
     """Fire once now, outside the timetable. The tick is this instant, or the next instant without a ledger entry."""
-    taken, tick = {record.tick for record in ahead}, now
-    while tick in taken or current.spec.timetable.has(tick):
+    taken, tick, timetable = {record.tick for record in seen.records}, seen.now, seen.existing.spec.timetable
+    while tick in taken or timetable.has(tick):
         tick += _US
-    return _by_hand(current, now, [tick], Verdict.TRIGGERED, now, payload_of), [tick]
+    return _by_hand(seen, [tick], Verdict.TRIGGERED, seen.now, payload_of), [tick]
 
 
-def missing(
-    span: tuple[datetime, datetime], current: ScheduleState, now: datetime, records: Iterable[TickRecord]
-) -> list[datetime]:
+def missing(seen: Current, span: tuple[datetime, datetime]) -> list[datetime]:
     """The past ticks in [since, until) that did not fire, for a backfill."""
+    current = seen.existing
     (since, until), forgotten = span, current.forgotten_until
     if forgotten is not None and since <= forgotten:
         raise InvalidState(
             f"the ledger of {current.name!r} was deleted up to {forgotten.isoformat()}: which ticks fired is unknown",
             hint="start after that, so that no tick fires twice; for older ticks, offer the messages yourself",
         )
-    fired = {record.tick for record in records if record.verdict in FIRED}
-    before, last = max(since, BEGIN) - _US, min(max(until, BEGIN) - _US, now)
+    fired = {record.tick for record in seen.records if record.verdict in FIRED}
+    before, last = max(since, BEGIN) - _US, min(max(until, BEGIN) - _US, seen.now)
     ticks = current.spec.timetable.between(before, last, MOST_BACKFILLED + len(fired) + 1)
     unfired = [tick for tick in ticks if tick not in fired]
     if len(unfired) > MOST_BACKFILLED:
@@ -245,36 +248,27 @@ def missing(
 
 
 def backfill(
-    payload_of: PayloadOf | None,
-    span: tuple[datetime, datetime],
-    current: ScheduleState,
-    now: datetime,
-    records: Iterable[TickRecord],
+    seen: Current, span: tuple[datetime, datetime], payload_of: PayloadOf | None
 ) -> tuple[ScheduleChange, list[datetime]]:
     """Fire the missing ticks of a span. The total payload size limits the messages of one transaction."""
-    ticks = missing(span, current, now, records)
-    if len(ticks) > (most := fitting(current.spec.payload, MOST_BACKFILLED)):
+    ticks = missing(seen, span)
+    if len(ticks) > (most := fitting(seen.existing.spec.payload, MOST_BACKFILLED)):
         raise InvalidState(
             f"{len(ticks):,} messages have more than {MOST_BYTES >> 20} MiB of payloads; at most {most:,} are allowed",
             hint="use smaller ranges",
         )
-    return _by_hand(current, now, ticks, Verdict.BACKFILLED, None, payload_of), ticks
+    return _by_hand(seen, ticks, Verdict.BACKFILLED, None, payload_of), ticks
 
 
 def _by_hand(
-    current: ScheduleState,
-    now: datetime,
-    ticks: Iterable[datetime],
-    verdict: Verdict,
-    due_at: datetime | None,
-    payload_of: PayloadOf | None,
+    seen: Current, ticks: Iterable[datetime], verdict: Verdict, due_at: datetime | None, payload_of: PayloadOf | None
 ) -> ScheduleChange:
-    spec = current.spec
+    current, spec = seen.existing, seen.existing.spec
     made = [
         _tick_change(spec, Decided(tick, verdict, Reason.BY_HAND), _payload(spec, tick, payload_of), due_at)
         for tick in ticks
     ]
-    return _change(current, current, now, ticks=made, moves_only=True)  # the state as in `skip`
+    return _change(current, current, seen.now, ticks=made, moves_only=True)  # the state as in `skip`
 
 
 def _change(

@@ -145,13 +145,11 @@ class Cron:
     def config_hash(self) -> str:
         return hash_of(f"\ncron:\n  zone: {self.zone}\n  expression: {self.text}\n")
 
-    @property
-    def is_wall_clock(self) -> bool:
-        return self.expression.names_hours
-
     def next_after(self, at: datetime) -> datetime | None:
         zone = timezones.zone_of(self.zone)
-        tick = self._next_by_wall_clock(zone, at) if self.is_wall_clock else self._next_by_elapsed_time(zone, at)
+        tick = (
+            self._next_by_wall_clock(zone, at) if self.expression.names_hours else self._next_by_elapsed_time(zone, at)
+        )
         return tick if tick is None or tick.year < _LAST_YEAR else None
 
     def _next_by_wall_clock(self, zone: ZoneInfo, at: datetime) -> datetime | None:

@@ -321,21 +321,18 @@ class RedriveOptions:
         return RedriveJob(
             id=id,
             queue=queue,
-            where=self.where,
             state=RedriveState.RUNNING,
             phase=RedrivePhase.CANARY if self.canary else RedrivePhase.REST,
             total=total,
             created_at=now,
             updated_at=now,
             next_at=now + self.after,
-            rate=self.rate,
-            canary=self.canary,
-            jitter=self.jitter,
-            stop_above=self.stop_above,
-            max_attempts=self.max_attempts,
             target=None if self.target == queue else self.target,
-            started_by=self.started_by,
+            **{name: getattr(self, name) for name in _KEPT_OPTIONS},
         )
+
+
+_KEPT_OPTIONS = ("where", "rate", "canary", "jitter", "stop_above", "max_attempts", "started_by")
 
 
 class Canary(NamedTuple):

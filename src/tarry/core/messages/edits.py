@@ -6,15 +6,13 @@ from datetime import datetime, timedelta
 
 from tarry.core.messages.retry import Retry
 
-FIELDS = ("payload", "due_at", "priority", "type", "headers", "lease_for", "max_attempts", "retry")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
     """A validated and encoded edit. Only the fields in `named` apply, since None is a valid value."""
 
     named: frozenset[str]
-    """At least one of `FIELDS`."""
+    """At least one; `due_at` stands for `after` as well."""
     payload: bytes | None = None
     content_type: str | None = None
     """Belongs to the payload."""

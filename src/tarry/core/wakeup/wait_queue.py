@@ -8,6 +8,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import timedelta
 from random import random
 from types import TracebackType
@@ -90,30 +91,26 @@ class WaitGroup:
         self.just_delivered, self.sleeps, self.empty_polls = True, 0, 0
 
 
+@dataclass(eq=False, kw_only=True)
 class WaitQueue:
     """The waiting consumers of one store in this process. Thread-safe; notifications arrive here."""
 
-    def __init__(
-        self,
-        *,
-        scan_every: timedelta,
-        listening_scan_every: timedelta,
-        monotonic: Callable[[], float],
-        condition: Callable[[], Condition] = threading.Condition,
-        random: Callable[[], float] = random,
-    ) -> None:
-        """`condition` creates the condition on which a blocked thread waits."""
-        self.condition = condition
-        self.scan_s = scan_every.total_seconds()
-        self._listening_scan_s = max(scan_every, listening_scan_every).total_seconds()
-        self.monotonic = monotonic
-        self._random = random
+    scan_every: timedelta
+    listening_scan_every: timedelta
+    monotonic: Callable[[], float]
+    condition: Callable[[], Condition] = threading.Condition
+    """Creates the condition on which a blocked thread waits."""
+    random: Callable[[], float] = random
+    is_listening: bool = field(default=False, init=False)
+    """Whether notifications are proven to arrive. If not, a sleeping leader polls every `scan_every`."""
+
+    def __post_init__(self) -> None:
+        self.scan_s = self.scan_every.total_seconds()
+        self._listening_scan_s = max(self.scan_every, self.listening_scan_every).total_seconds()
         self._lock = threading.Lock()
         self._groups: dict[WaitKey, WaitGroup] = {}
         self._abandoned: OrderedDict[WaitKey, WaitGroup] = OrderedDict()
         """Groups without consumers, kept because other processes may still send notifications for them."""
-        self.is_listening = False
-        """Whether notifications are proven to arrive. If not, a sleeping leader polls every `scan_every`."""
         self._pid = os.getpid()
 
     def join(self, key: WaitKey, waiter: Waiter) -> WaitGroup:
@@ -158,7 +155,7 @@ class WaitQueue:
                 return
             if within_s > 0 and group.notified_at < math.inf:
                 return
-            group.notified_at = now + within_s * self._random() if within_s > 0 else -math.inf
+            group.notified_at = now + within_s * self.random() if within_s > 0 else -math.inf
             self._wake_leader(group)
 
     def notify_all(self) -> None:
@@ -189,18 +186,6 @@ class WaitQueue:
             return []
         with self._lock:
             return [key for key in self._groups if key.queue == queue]
-
-    def asleep(self, queue: str) -> int:
-        """Number of groups of a queue whose leader sleeps and would be notified."""
-        now = self.monotonic()
-        with self._lock:
-            groups = [group for key, group in self._groups.items() if key.queue == queue]
-        return sum(group.asleep_until < math.inf and group.notified_until > now for group in groups)
-
-    def waiting(self, queue: str) -> int:
-        """Number of consumers that wait for a queue."""
-        with self._lock:
-            return sum(len(group.waiters) for key, group in self._groups.items() if key.queue == queue)
 
     def _wake_leader(self, group: WaitGroup) -> None:
         while (leader := group.leader) is not None and not leader.wake():

@@ -8,8 +8,8 @@ import logging
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from dataclasses import dataclass, field, is_dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -104,9 +104,7 @@ class CommandSession:
         more: Mapping[str, Any] | None = None,
     ) -> None:
         """Print a list of entities, and note that it is empty or cut at `limit`. `more`: further JSON fields."""
-        columns = [column for column in view.columns if column.only != "record"]
-        rows = ([column.value(item) for column in columns] for item in items)
-        self.printer.listing(view.schema, {view.name: map(view.data, items)}, columns, rows, now=now, more=more)
+        self.printer.listing(view, items, now=now, more=more)
         if not items and empty is not None:
             self.note(empty)
         elif len(items) == limit:
@@ -271,22 +269,17 @@ def command(path: str, *examples: str, audited: bool = False) -> Callable[[Actio
 def flattened(action: Callable[..., Any], parameters: Sequence[inspect.Parameter]) -> Callable[..., Any]:
     """The function for typer: a parameter whose type is a dataclass becomes one option per field."""
     bundles: dict[str, Any] = {p.name: p.annotation for p in parameters if is_dataclass(p.annotation)}
-    options: list[tuple[str, Any, Any]] = []
-    for parameter in parameters:
-        if bundle := bundles.get(parameter.name):
-            kinds = get_type_hints(bundle, include_extras=True)
-            options += [(field.name, kinds[field.name], field.default) for field in fields(bundle)]
-        else:
-            options.append((parameter.name, parameter.annotation, parameter.default))
+    fields = {name: inspect.signature(bundle, eval_str=True).parameters for name, bundle in bundles.items()}
+    options = [option for p in parameters for option in (fields[p.name].values() if p.name in fields else [p])]
 
     @functools.wraps(action)
     def flat(**given: Any) -> Any:
         for name, bundle in bundles.items():
-            given[name] = bundle(**{field.name: given.pop(field.name) for field in fields(bundle)})
+            given[name] = bundle(**{field: given.pop(field) for field in fields[name]})
         return action(**given)
 
-    flat.__annotations__ = {name: kind for name, kind, _ in options}
+    flat.__annotations__ = {option.name: option.annotation for option in options}
     vars(flat)["__signature__"] = inspect.Signature(
-        [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, annotation=k, default=d) for n, k, d in options]
+        [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in options]
     )
     return flat

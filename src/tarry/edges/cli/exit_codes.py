@@ -17,12 +17,7 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
-class CommandFailed(errors.TarryError):
-    """A failure of a command, with its exit code."""
-
-    def __init__(self, message: str, code: ExitCode = ExitCode.FAILED, *, hint: str | None = None) -> None:
-        super().__init__(message, hint=hint)
-        self.code = code
+class CommandFailed(errors.TarryError): ...
 
 
 class Usage(errors.TarryError): ...
@@ -53,6 +48,4 @@ _CODES: tuple[tuple[tuple[type[BaseException], ...], ExitCode], ...] = (
 
 
 def code_of(error: BaseException) -> ExitCode:
-    if isinstance(error, CommandFailed):
-        return error.code
     return next((code for kinds, code in _CODES if isinstance(error, kinds)), ExitCode.FAILED)

@@ -14,7 +14,7 @@ from tarry.core.monotonic import elapsed_s
 from tarry.core.ports import AsyncStore
 from tarry.services.cron.scheduler import SCAN_EVERY, AsyncScheduler, Generator
 from tarry.services.cron.validation import Options, planned, spec_of, ticks_spec
-from tarry.services.loop import AsyncBackground
+from tarry.services.loop import Loop
 
 Generate = Callable[[datetime], Iterable[CronMessage]]
 
@@ -53,7 +53,7 @@ class AsyncCron:
         self._store = store
         self._payload_limit = store.settings.payload_limit
         self._scheduler = AsyncScheduler(store)
-        self._background: AsyncBackground | None = None
+        self._background: Loop | None = None
         self._commands = AsyncScheduleCommands(store, AsyncOffload("tarry-cron", lambda: True))
         self.schedules = AsyncSchedules(store, self._scheduler.owned)
         """Management of the same schedules; those of this program can be triggered and backfilled here."""
@@ -130,7 +130,7 @@ class AsyncCron:
 
     async def __aenter__(self) -> Self:
         if self._background is None:
-            self._background = AsyncBackground("tarry-cron", self._scheduler.cycle, every=SCAN_EVERY)
+            self._background = Loop("tarry-cron", self._scheduler.cycle, every=SCAN_EVERY)
             self._background.start()
         return self
 
@@ -141,4 +141,4 @@ class AsyncCron:
         """Stop planning. Planned messages stay."""
         background, self._background = self._background, None
         if background is not None:
-            await background.stop()
+            await background.end()

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import compress
 from typing import Any
 
 from tarry.api.schedule_commands import AsyncOffload, AsyncScheduleCommands
@@ -84,18 +85,11 @@ class RunReport:
             groups[-1].append(change)
         return groups
 
-    def applied(self, change: ScheduleChange) -> None:
-        self.planned += sum(tick.draft is not None for tick in change.ticks)
-        wake_at = None if change.after is None else change.after.wake_at
-        self.more |= wake_at is not None and wake_at <= change.decided_at  # the limit of one plan was reached
-
 
 class AsyncScheduler:
     """`run_once()` does all work that is due. For a loop around it: `tarry scheduler`, or `with app.cron():`."""
 
-    def __init__(
-        self, store: AsyncStore, *, scan_every: timedelta = SCAN_EVERY, timer: Callable[[], float] = elapsed_s
-    ) -> None:
+    def __init__(self, store: AsyncStore, *, timer: Callable[[], float] = elapsed_s) -> None:
         self._store = store
         self._timer = timer
         self.owned: dict[str, Owned] = {}
@@ -104,7 +98,6 @@ class AsyncScheduler:
         self._commands = AsyncScheduleCommands(store, self._offload)
         self._failed: dict[str, str] = {}
         self._outrun = 0
-        self._scan_s = scan_every.total_seconds()
         self._forget_s = 0.0
 
     async def run_once(self) -> RunReport:
@@ -140,11 +133,11 @@ class AsyncScheduler:
             for change in changes:  # find the change that failed the batch, and apply the others
                 await self._apply([change], report)
             return
-        for change, is_applied in zip(changes, applied, strict=True):
-            if is_applied:
-                report.applied(change)
-            else:
-                report.outrun += 1
+        report.outrun += applied.count(False)
+        for change in compress(changes, applied):
+            report.planned += sum(tick.draft is not None for tick in change.ticks)
+            wake_at = None if change.after is None else change.after.wake_at
+            report.more |= wake_at is not None and wake_at <= change.decided_at  # the limit of one plan was reached
 
     async def cycle(self) -> float:
         """Run all steps once; returns the seconds until the next cycle."""
@@ -155,7 +148,8 @@ class AsyncScheduler:
             return 0.0
         wake = await self._store.run(self._store.cron.next_wake_in(list(self.owned)))
         shortest_s = _WHILE_LOCKED_S if report.outrun else _SHORTEST_S
-        rest = self._scan_s if wake is None else min(max(wake.total_seconds(), shortest_s), self._scan_s)
+        scan_s = SCAN_EVERY.total_seconds()
+        rest = scan_s if wake is None else min(max(wake.total_seconds(), shortest_s), scan_s)
         soonest_s = min((self._forget_s, *(generator.next_s for generator in self.generators.values())))
         rest = min(rest, max(0.0, soonest_s - self._timer()))
         return max(rest, _AFTER_FAILURE_S) if report.failed else rest

@@ -1,7 +1,7 @@
 """Validation and encoding of schedules before anything is stored."""
 
-import dataclasses
 from collections.abc import Iterable
+from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypedDict
 
@@ -12,8 +12,6 @@ from tarry.core.cron.schedule_changes import Encoded, PayloadOf, chosen_tick
 from tarry.core.cron.schedule_types import Schedule, Ticks
 from tarry.core.cron.timezones import zone_of
 from tarry.core.errors import InvalidInput
-
-POLICY = frozenset(field.name for field in dataclasses.fields(Policy))
 
 
 class Options(TypedDict, total=False):
@@ -39,14 +37,13 @@ def spec_of(
     payload: Any,
     options: Options,
     payload_limit: int,
-    source: str = "code",
 ) -> tuple[ScheduleSpec, PayloadOf | None]:
     """The configuration, and the payload function if the payload is a function of the tick."""
     values: dict[str, Any] = dict(options)
     if unknown := values.keys() - Options.__annotations__.keys():
         known = ", ".join(sorted(Options.__annotations__))
         raise InvalidInput(f"a schedule has no option {', '.join(sorted(unknown))}", hint=f"it has {known}")
-    policy = Policy(**{name: values.pop(name) for name in POLICY & values.keys()})
+    policy = Policy(**{field.name: values.pop(field.name) for field in fields(Policy) if field.name in values})
     is_function = callable(payload)
     data, content_type = (None, None) if is_function else encoded(payload, payload_limit)
     spec = ScheduleSpec(
@@ -56,7 +53,6 @@ def spec_of(
         payload=data,
         content_type=content_type,
         policy=policy,
-        source=source,
         **values,
     )
     if not is_function:
@@ -69,16 +65,16 @@ def ticks_spec(config_hash: str, name: str, queue: str) -> ScheduleSpec:
     return ScheduleSpec(name=name, schedule=Ticks(check_hash(config_hash)), queue=queue, payload=None)
 
 
-def planned(spec: ScheduleSpec, messages: Iterable[CronMessage], payload_limit: int) -> list[TickChange]:
-    return [_planned(spec, message, payload_limit) for message in messages]
-
-
-def _planned(spec: ScheduleSpec, message: object, payload_limit: int) -> TickChange:
-    if not isinstance(message, CronMessage):
-        raise InvalidInput(f"ticks are given as tarry.core.cron.model.CronMessage values, not {type(message).__name__}")
-    tick = limits.check_instant(message.at)
-    due_at = tick if message.due_at is None else limits.check_instant(message.due_at, "due_at")
-    return chosen_tick(spec, tick, encoded(message.payload, payload_limit), due_at)
+def planned(spec: ScheduleSpec, messages: Iterable[object], payload_limit: int) -> list[TickChange]:
+    ticks: list[TickChange] = []
+    for message in messages:
+        if not isinstance(message, CronMessage):
+            kind = type(message).__name__
+            raise InvalidInput(f"ticks are given as tarry.core.cron.model.CronMessage values, not {kind}")
+        tick = limits.check_instant(message.at)
+        due_at = tick if message.due_at is None else limits.check_instant(message.due_at, "due_at")
+        ticks.append(chosen_tick(spec, tick, encoded(message.payload, payload_limit), due_at))
+    return ticks
 
 
 def encoded(payload: Any, payload_limit: int) -> Encoded:

@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from tarry.core.journal.events import Event
@@ -25,6 +25,8 @@ REPLAYS = 4
 TAKEN_WITHIN_S = 0.5
 """How long subscribers have to consume one page before the next one is added."""
 NOT_AGAIN_S = 30.0
+_QUICK_S, _CALM_S = 0.05, 0.25
+"""The journal is polled after the first while events arrive, and when idle progressively less often, up to the second."""
 REPLAYED_BYTES = 256 * 1024
 """Memory per subscriber that catches up, plus at most one event."""
 PAGES_AT_ONCE = 4
@@ -40,39 +42,31 @@ class Replayed:
     is_gap: bool = False
 
 
+@dataclass(eq=False)
 class EventHub:
     """Distributes new journal events to streams. Each event is serialized once per format."""
 
-    def __init__(
-        self,
-        store: AsyncStore,
-        *,
-        format: EventFormat,
-        buffer: int,
-        most: int,
-        quick: timedelta = timedelta(milliseconds=50),
-        calm: timedelta = timedelta(milliseconds=250),
-        check_every: timedelta = timedelta(seconds=2),
-    ) -> None:
-        """`buffer`: events that a subscriber may lag behind; `most`: maximum number of events per read or replay. Polls
-        after `quick` while events arrive, and when idle progressively less often, up to `calm`."""
-        self._store = store
-        self._format = format
-        self._buffer = buffer
-        self._page = min(PAGE, buffer)
-        self._most = most
-        self._quick_s, self._calm_s = quick.total_seconds(), calm.total_seconds()
-        self._check_every_s = check_every.total_seconds()
-        self._streams: set[Stream] = set()
-        self._reading = asyncio.Lock()
-        self._replaying = asyncio.Semaphore(REPLAYS)
-        self._taken = asyncio.Event()
-        self._position: str | None = None
-        self._read_at = self._checked_at = self._rest_s = 0.0
-        self._loop: Loop | None = None
-        self._task: asyncio.Task[None] | None = None
-        self.is_stopping = False
-        self.cut_off = 0
+    store: AsyncStore
+    format: EventFormat
+    buffer: int
+    """Events that a subscriber may lag behind."""
+    most: int
+    """Maximum number of events per read or replay."""
+    check_every: timedelta = timedelta(seconds=2)
+    is_stopping: bool = False
+    cut_off: int = 0
+    _streams: set[Stream] = field(default_factory=set[Stream])
+    _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _replaying: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(REPLAYS))
+    _taken: asyncio.Event = field(default_factory=asyncio.Event)
+    _position: str | None = None
+    _read_at: float = 0.0
+    _checked_at: float = 0.0
+    _rest_s: float = 0.0
+    _loop: Loop | None = None
+
+    def __post_init__(self) -> None:
+        self._page = min(PAGE, self.buffer)
 
     @property
     def open(self) -> int:
@@ -87,22 +81,23 @@ class EventHub:
         format: EventFormat | None = None,
     ) -> AsyncGenerator[Stream]:
         """A subscriber, which gets nothing before it joins. The first one starts the loop, the last one stops it."""
-        stream = Stream(wants, format or self._format, allowed=allowed, most=self._buffer, on_taken=self._taken.set)
+        stream = Stream(wants, format or self.format, allowed, self.buffer, on_taken=self._taken.set)
         self._streams.add(stream)
         if self.is_stopping:
             stream.end(Ending.STOPPING)
         elif self._loop is None:
             self._position = None  # start at the current position: events without subscribers are not replayed
-            self._loop = Loop("live events", self.run_once, every=timedelta(seconds=self._calm_s))
-            self._task = asyncio.create_task(self._loop.run(), name="tarry-live")
+            self._loop = Loop("live events", self.run_once, every=timedelta(seconds=_CALM_S))
+            self._loop.start()
         try:
             yield stream
         finally:
             stream.end(Ending.GONE)
             self.cut_off += stream.ending is Ending.SLOW
             self._streams.discard(stream)
-            if not self._streams:
-                await self._rest()
+            if not self._streams and self._loop is not None:
+                loop, self._loop = self._loop, None
+                await loop.end()
 
     async def join(self, stream: Stream) -> str:
         """Start feeding a stream; returns its start position, after all events distributed so far."""
@@ -125,7 +120,7 @@ class EventHub:
 
     async def _head(self) -> str:
         """The current end of the journal."""
-        return (await self._store.run(self._store.journal.tail(None))).position
+        return (await self.store.run(self.store.journal.tail(None))).position
 
     async def replay(self, stream: Stream, after: str, *, until: str | None = None) -> AsyncGenerator[Replayed]:
         """Events after a position, read for one subscriber, in pages that it consumes at its own speed."""
@@ -140,7 +135,7 @@ class EventHub:
 
     async def _replayed(self, stream: Stream, after: str, until: str | None, limit: int) -> tuple[Replayed, int]:
         """Also returns the next page size. The text is limited, because many subscribers may read slowly."""
-        page = await self._store.run(self._store.journal.tail(after, until=until, limit=limit, most=self._most))
+        page = await self.store.run(self.store.journal.tail(after, until=until, limit=limit, most=self.most))
         if page.gap is not None:
             text = stream.format.gap(page.position, page.gap)
             return Replayed(text, page.position, complete=page.complete, is_gap=True), limit
@@ -165,7 +160,7 @@ class EventHub:
             started_at = time.monotonic()
             before, is_done = self._position, await self._read(started_at)
             is_new, took_s = self._position != before, time.monotonic() - started_at
-        if started_at >= self._checked_at + self._check_every_s:
+        if started_at >= self._checked_at + self.check_every.total_seconds():
             self._checked_at = started_at
             for stream in list(self._streams):
                 if not await stream.is_allowed():
@@ -173,7 +168,7 @@ class EventHub:
         if not is_done:
             return 0.0
         # The longer the distribution takes, the longer the rest and the larger the next batch: other tasks need the CPU.
-        self._rest_s = max(self._quick_s, took_s) if is_new else min(self._calm_s, max(self._quick_s, self._rest_s * 2))
+        self._rest_s = max(_QUICK_S, took_s) if is_new else min(_CALM_S, max(_QUICK_S, self._rest_s * 2))
         return self._rest_s
 
     async def _read(self, started_at: float) -> bool:
@@ -188,8 +183,8 @@ class EventHub:
 
     async def _read_page(self, *, until: str | None = None) -> bool:
         """True: caught up."""
-        page = await self._store.run(
-            self._store.journal.tail(self._position, until=until, limit=self._page, most=self._most)
+        page = await self.store.run(
+            self.store.journal.tail(self._position, until=until, limit=self._page, most=self.most)
         )
         texts = {format: _serialize_page(format, page) for format in {stream.format for stream in self._streams}}
         for stream in list(self._streams):
@@ -214,13 +209,6 @@ class EventHub:
             for stream in self._streams:
                 if stream.is_waited_for:
                     stream.waited_for_from = time.monotonic() + NOT_AGAIN_S
-
-    async def _rest(self) -> None:
-        loop, task, self._loop, self._task = self._loop, self._task, None, None
-        if loop is not None and task is not None:
-            loop.stop()
-            await asyncio.wait([task], timeout=TAKEN_WITHIN_S)
-            task.cancel()  # the database may be unavailable
 
 
 def _serialize_page(format: EventFormat, page: EventPage) -> list[tuple[Event | None, bytes]]:

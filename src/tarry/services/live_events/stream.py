@@ -5,7 +5,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tarry.core.journal.events import Event
@@ -33,35 +33,27 @@ class EventFormat:
     gap: Callable[[str, GapReason], bytes]
 
 
+@dataclass(slots=True, eq=False)
 class Stream:
     """Events that one subscriber has not consumed yet."""
 
-    def __init__(
-        self,
-        wants: Callable[[Event], bool],
-        format: EventFormat,
-        *,
-        allowed: Callable[[], Awaitable[bool]],
-        most: int,
-        on_taken: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.position: str | None = None
-        """All matching events up to here were added to this stream. None: it is not fed yet."""
-        self.wants = wants
-        self.format = format
-        self.ending: Ending | None = None
-        self.on_end: Callable[[], None] = lambda: None
-        self.is_allowed = allowed
-        self.waited_for_from = 0.0
-        """Not waited for before this time, because an earlier wait timed out."""
-        self._most = most
-        self._on_taken = on_taken
-        self._waiting: deque[bytes] = deque()
-        self._wakeup = asyncio.Event()
+    wants: Callable[[Event], bool]
+    format: EventFormat
+    is_allowed: Callable[[], Awaitable[bool]]
+    most: int
+    on_taken: Callable[[], None] = lambda: None
+    on_end: Callable[[], None] = lambda: None
+    position: str | None = None
+    """All matching events up to here were added to this stream. None: it is not fed yet."""
+    ending: Ending | None = None
+    waited_for_from: float = 0.0
+    """Not waited for before this time, because an earlier wait timed out."""
+    waiting: deque[bytes] = field(default_factory=deque[bytes])
+    wakeup: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def is_behind(self) -> bool:
-        return bool(self._waiting)
+        return bool(self.waiting)
 
     @property
     def is_waited_for(self) -> bool:
@@ -72,33 +64,33 @@ class Stream:
         if self.ending is not None or self.position is None:
             return
         fresh = [text for event, text in texts if event is None or self.wants(event)]
-        if len(self._waiting) + len(fresh) > self._most:
+        if len(self.waiting) + len(fresh) > self.most:
             self.end(Ending.SLOW)
             return
         self.position = position
         if fresh:
-            self._waiting.extend(fresh)
-            self._wakeup.set()
+            self.waiting.extend(fresh)
+            self.wakeup.set()
 
     def take(self, most_bytes: int) -> bytes:
         """The buffered text up to about `most_bytes`, the size of a socket buffer: the rest counts as lag."""
         taken: list[bytes] = []
         size = 0
-        while self._waiting and size < most_bytes:
-            taken.append(self._waiting.popleft())
+        while self.waiting and size < most_bytes:
+            taken.append(self.waiting.popleft())
             size += len(taken[-1])
-        if not self._waiting:
-            self._on_taken()
+        if not self.waiting:
+            self.on_taken()
         return b"".join(taken)
 
     async def wait(self, timeout_s: float) -> bool:
         """Wait for text or for the end. False: neither came in time."""
-        if self._waiting or self.ending is not None:
+        if self.waiting or self.ending is not None:
             return True
-        self._wakeup.clear()
+        self.wakeup.clear()
         try:
             async with asyncio.timeout(timeout_s):
-                await self._wakeup.wait()
+                await self.wakeup.wait()
         except TimeoutError:
             return False
         return True
@@ -106,9 +98,9 @@ class Stream:
     def end(self, why: Ending) -> None:
         if self.ending is None:
             self.ending = why
-            self._waiting.clear()
-            self._wakeup.set()
-            self._on_taken()
+            self.waiting.clear()
+            self.wakeup.set()
+            self.on_taken()
             try:
                 self.on_end()
             except Exception:

@@ -73,7 +73,7 @@ class TopicHub:
         format: EventFormat | None = None,
     ) -> AsyncGenerator[Stream]:
         """A subscriber. `wants` decides by an event's queue whether the subscriber may see it."""
-        stream = Stream(wants, format or _NO_FORMAT, allowed=allowed, most=_BUFFER)
+        stream = Stream(wants, format or _NO_FORMAT, allowed, _BUFFER)
         self._streams[stream] = wants
         if self._events.is_stopping:
             stream.end(Ending.STOPPING)

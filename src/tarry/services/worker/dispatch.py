@@ -3,10 +3,13 @@
 A message costs one task, which awaits the handler and then settles the message. Every handler has its own task and context:
 its cancellation and its context variables affect no other message."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from tarry.api._sync.delivery import Delivery
@@ -33,24 +36,20 @@ STOPPED_CLEAN_UP_S = 2.0
 _READ_BACK_S = 1.0
 
 
+@dataclass(eq=False, slots=True)
 class Dispatch:
-    def __init__(
-        self,
-        heartbeat: Heartbeat,
-        hooks: Hooks,
-        threads: Threads,
-        timer: Callable[[], float],
-        blocking: Callable[[str], Queue[Any]],
-    ) -> None:
-        """`blocking`: returns the blocking handle of a queue, for handlers in threads."""
-        self._heartbeat = heartbeat
-        self._hooks = hooks
-        self._threads = threads
-        self._timer = timer
-        self._blocking = blocking
-        self._settler = Settler(heartbeat, hooks, timer)
-        self.is_cancelled = False
-        """The worker was cancelled, so a cancelled handler did not cancel itself."""
+    heartbeat: Heartbeat
+    hooks: Hooks
+    threads: Threads
+    timer: Callable[[], float]
+    blocking: Callable[[str], Queue[Any]]
+    """Returns the blocking handle of a queue, for handlers in threads."""
+    is_cancelled: bool = False
+    """The worker was cancelled, so a cancelled handler did not cancel itself."""
+    settler: Settler = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.settler = Settler(self.heartbeat, self.hooks, self.timer)
 
     async def handle(self, job: Job) -> None:
         """Call the handler and settle the message. Returns after the handler has finished; its exceptions are results."""
@@ -63,7 +62,7 @@ class Dispatch:
             await self._settle(job, returned)
 
     async def _settle(self, job: Job, returned: Any) -> None:
-        await self._settler.settle(job, returned)
+        await self.settler.settle(job, returned)
         if job.is_dead and job.handler.on_dead is not None:
             job.phase = JobPhase.DEAD
             failure = await self._failure_of(job.handler.on_dead, job.handled)
@@ -76,7 +75,7 @@ class Dispatch:
         """The exception it raised, including `SystemExit`, which would stop the thread or the loop, and a cancellation."""
         try:
             if not on_dead.is_async:
-                return await self._threads.run(_raised_by, on_dead.call, handled)
+                return await self.threads.run(_raised_by, on_dead.call, handled)
             await on_dead.call(handled)
         except GeneratorExit:
             raise
@@ -93,24 +92,24 @@ class Dispatch:
             and handed.unconfirmed is None
             and job.lost is None
             and job.substitute is None
-            and not job.is_over(self._timer())
+            and not job.is_over(self.timer())
         )
 
     def acked(self, job: Job, settled: Settled) -> None:
         """Record the result of a batched ack."""
-        self._heartbeat.remove(job)
+        self.heartbeat.remove(job)
         job.result, job.phase = HandlerResult.ACKED, JobPhase.DONE
-        self._settler.record(job, None, settled)
-        if self._hooks.is_interested(job.result):
-            job.context.run(self._hooks.finished, job.handled)  # hooks see the handler's context variables
+        self.settler.record(job, None, settled)
+        if self.hooks.is_interested(job.result):
+            job.context.run(self.hooks.finished, job.handled)  # hooks see the handler's context variables
 
     # The call
 
     async def call(self, job: Job) -> Any:
         """The handler's result or exception; or why it was not called, was stopped or timed out."""
         job.task = job.task or asyncio.current_task()
-        job.started_s = self._timer()
-        self._heartbeat.add(job)
+        job.started_s = self.timer()
+        self.heartbeat.add(job)
         handler, delivery = job.handler, job.delivery
         payload = delivery.payload
         if type(payload) is Content:
@@ -121,17 +120,17 @@ class Dispatch:
         timer = None
         try:
             if handler.wants_delivery and not handler.is_async:
-                job.handed = Delivery(self._blocking(job.queue.name), delivery.lease, delivery.polled_s)
+                job.handed = Delivery(self.blocking(job.queue.name), delivery.lease, delivery.polled_s)
             else:
                 job.handed = delivery
-            self._hooks.started(job.handed)
+            self.hooks.started(job.handed)
             args = (payload, job.handed) if handler.wants_delivery else (payload,)
             job.started, job.phase = True, JobPhase.CALLING
             if handler.timeout is not None:
                 timer = asyncio.get_running_loop().call_later(handler.timeout.total_seconds(), self._time_out, job)
             if not handler.is_async:
-                returned = await self._threads.run(self._in_thread, job, args)
-            elif self._hooks.middleware:
+                returned = await self.threads.run(self._in_thread, job, args)
+            elif self.hooks.middleware:
                 with ExitStack() as around:
                     self._enter(around, job)
                     returned = await handler.call(*args)
@@ -165,7 +164,7 @@ class Dispatch:
             return Raised(error)
 
     def _enter(self, around: ExitStack, job: Job) -> None:
-        for middleware in self._hooks.middleware:
+        for middleware in self.hooks.middleware:
             around.enter_context(middleware(job.handed))
 
     async def _after_cancellation(self, job: Job, returned: Any) -> Any:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from tarry.api.queue import AsyncQueue
 from tarry.core.errors import StoreUnavailable
@@ -49,33 +50,27 @@ class QueueLimits:
         return min(self.limit - self.running, self.limit + self.unacked - self.unsettled)
 
 
+@dataclass(eq=False, slots=True)
 class Prefetcher:
     """Polls one source while slots are free, and holds messages that have not started."""
 
-    def __init__(
-        self,
-        source: Source,
-        limits: QueueLimits,
-        queue: AsyncQueue[object],
-        timer: Callable[[], float],
-        interrupt: Callable[[Job], None],
-    ) -> None:
-        """`interrupt`: see `Job`."""
-        self.source = source
-        self.limits = limits
-        self.queue = queue
-        self.running = 0
-        self.held: deque[Job] = deque()
-        self._interrupt = interrupt
-        self._timer = timer
-        self._wake = asyncio.Event()
-        self._low = 0
-        """The buffer is refilled when at most this many messages are left."""
-        self._mean_s: float | None = None
-        self._lease_s = 0.0
-        self._full_polls = 0
-        self.until_empty = self.is_empty = False
-        """Do not wait for messages; nothing was due, and no handler has finished since then."""
+    source: Source
+    limits: QueueLimits
+    queue: AsyncQueue[object]
+    timer: Callable[[], float]
+    interrupt: Callable[[Job], None]
+    """See `Job`."""
+    running: int = 0
+    held: deque[Job] = field(default_factory=deque[Job])
+    until_empty: bool = False
+    is_empty: bool = False
+    """Do not wait for messages; nothing was due, and no handler has finished since then."""
+    lease_s: float = 0.0
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _low: int = 0
+    """The buffer is refilled when at most this many messages are left."""
+    _mean_s: float | None = None
+    _full_polls: int = 0
 
     @property
     def is_done(self) -> bool:
@@ -101,7 +96,7 @@ class Prefetcher:
         free, ahead, held = min(slots, self.limits.free), self._ahead(), len(self.held)
         missing = free + ahead - held
         if self.limits.pace is not None:
-            missing = min(missing, self.limits.pace.free(self._timer()) - held)
+            missing = min(missing, self.limits.pace.free(self.timer()) - held)
         self._low = ahead // 2
         return 0 if self.limits.paused or self._low < held >= free else missing
 
@@ -111,7 +106,7 @@ class Prefetcher:
         limits, each_s = self.limits, max(self._mean_s, 1e-6) / self.limits.limit
         quick = min(_QUICK_MOST, int(_QUICK_S / each_s)) if limits.is_adaptive else 0
         limits.unacked = max(limits.limit, quick)
-        return min(max(limits.prefetch, quick), int(_AHEAD * self._lease_s / each_s))
+        return min(max(limits.prefetch, quick), int(_AHEAD * self.lease_s / each_s))
 
     def take(self, now_s: float) -> Job | None:
         """The next message; None if it has waited too long and `unstarted` is to remove it."""
@@ -155,7 +150,7 @@ class Prefetcher:
             self.held.extend(jobs)
             self.is_empty = self.until_empty and not jobs
             if jobs:
-                self._lease_s = jobs[-1].span_s
+                self.lease_s = jobs[-1].span_s
             arrived()
 
     async def _poll(self, n: int) -> list[Job]:
@@ -169,7 +164,7 @@ class Prefetcher:
             lowest_first=lowest_first,
         )
         self._full_polls = 0 if lowest_first or len(deliveries) < n else self._full_polls + 1
-        queue, handler_of, interrupt = self.queue, self.source.handler_of, self._interrupt
+        queue, handler_of, interrupt = self.queue, self.source.handler_of, self.interrupt
         return [Job(queue, delivery, handler_of(delivery.type), interrupt) for delivery in deliveries]
 
 

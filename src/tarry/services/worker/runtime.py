@@ -4,7 +4,7 @@ import asyncio
 import contextvars
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol
@@ -60,18 +60,16 @@ class Runtime:
         hooks: Hooks,
         concurrency: int,
         background: Sequence[Loop] = (),
-        timer: Callable[[], float] = elapsed_s,
         *,
         release: str | None = None,
     ) -> None:
         self.totals = Totals()
         self._app = app
         self._concurrency = concurrency
-        self._timer = timer
         self._blocking_app: Blocking | None = None
         self._threads = Threads(2 * concurrency)  # `on_dead` may run while its handler has not finished
-        heartbeat = Heartbeat(timer)
-        self._dispatch = Dispatch(heartbeat, hooks, self._threads, timer, self._blocking)
+        heartbeat = Heartbeat(elapsed_s)
+        self._dispatch = Dispatch(heartbeat, hooks, self._threads, elapsed_s, self._blocking)
         self._limits: dict[str, QueueLimits] = {}
         self._prefetchers: deque[Prefetcher] = deque()
         """In the order in which they last started a message."""
@@ -79,7 +77,7 @@ class Runtime:
         for source in sources:
             limits = self._limits.setdefault(source.queue, QueueLimits(source.queue, source.options, concurrency))
             queue = AsyncQueue(app.store, source.queue, source.codec, consumer=app.consumer)
-            prefetcher = Prefetcher(source, limits, queue, timer, self._dispatch.interrupt)
+            prefetcher = Prefetcher(source, limits, queue, elapsed_s, self._dispatch.interrupt)
             self._prefetchers.append(prefetcher)
             self._acks[prefetcher] = Acks(queue, partial(self._acked, prefetcher), partial(self._ack_alone, prefetcher))
         self._paces = [limits.pace for limits in self._limits.values() if limits.pace is not None]
@@ -138,7 +136,7 @@ class Runtime:
     def _start(self) -> None:
         """Start handlers, round-robin over the prefetchers, and let the prefetchers poll again."""
         self._is_starting = False
-        now_s = self._timer()
+        now_s = elapsed_s()
         while not self._stopping and self._running < self._concurrency and self._start_next(now_s):
             pass
         if self._stop is not None and not self._jobs and all(each.is_done for each in self._prefetchers):
@@ -193,7 +191,7 @@ class Runtime:
             returned = None if job.is_repeated else await self._dispatch.call(job)
             if not job.is_repeated and self._dispatch.is_plain(job, returned):
                 job.phase, job.is_in_batch = JobPhase.SETTLING, True
-                prefetcher.took(self._timer() - job.started_s)  # without the ack, which may take longer
+                prefetcher.took(elapsed_s() - job.started_s)  # without the ack, which may take longer
                 self._acks[prefetcher].add(job, self._context)
                 self._free_slot(prefetcher, job)
                 self._start_soon()
@@ -246,7 +244,7 @@ class Runtime:
         """Release messages of paused queues, and messages that have waited too long. Sends no query while nothing is held:
         a paused queue delivers nothing."""
         for prefetcher in self._prefetchers:
-            self._release_later(prefetcher, prefetcher.unstarted(self._timer()))
+            self._release_later(prefetcher, prefetcher.unstarted(elapsed_s()))
         checked = {p.limits.queue: p.limits for p in self._prefetchers if p.held or p.limits.paused}
         if not checked:
             return
@@ -270,7 +268,7 @@ class Runtime:
         self.totals.released += len(unstarted)
         failures = 0
         last_s = max(job.expires_s for job in unstarted)
-        while self._timer() < last_s:
+        while elapsed_s() < last_s:
             try:
                 await queue.leases.release([job.delivery.lease_id for job in unstarted])
                 return
@@ -288,7 +286,7 @@ class Runtime:
     ) -> None:
         """Shut down within the grace period plus about four seconds; leases not released by then expire."""
         self._stopping = True
-        grace_until_s = self._timer() + grace_s
+        grace_until_s = elapsed_s() + grace_s
         if self._alarm is not None:
             self._alarm.cancel()
         for poll in polls:
@@ -298,7 +296,7 @@ class Runtime:
             self._release_later(prefetcher, prefetcher.unstarted())
         if (unsettled := [job for job in self._jobs if job.phase is not JobPhase.DONE]) and grace_s > 0:
             _log.info("stopping: %d still running, for at most %g s", len(unsettled), grace_s)
-        while (left_s := grace_until_s - self._timer()) > 0:
+        while (left_s := grace_until_s - elapsed_s()) > 0:
             running = [job for job in self._jobs if job.phase is not JobPhase.DONE and not job.is_in_batch]
             if not (tasks := [*(job.settling_task for job in running), *self._flushers()]):
                 break

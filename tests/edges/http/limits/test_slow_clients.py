@@ -28,7 +28,7 @@ from tarry.edges.http.settings import BrokerSettings
 from tests.edges.cli.test_cli_broker import address
 from tests.edges.conftest import process as process  # noqa: PLC0414 - a fixture
 from tests.kit.blocking import Loop
-from tests.kit.sleepers import until
+from tests.kit.sleepers import until, waiting
 
 TIMEOUT_S = 30
 HALF = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Half: "
@@ -342,7 +342,7 @@ class TestManyConnections:
             for n in range(4):
                 authorized = b"\r\nAuthorization: Bearer %b\r\n" % keys[n % 2].encode()
                 stack.enter_context(served.client(POLL.replace(b"\r\n", authorized, 1)))
-            until(lambda: behind.store.wakeup.wait_queue.waiting("q") == 4)
+            until(lambda: waiting(behind.store.wakeup.wait_queue, "q") == 4)
             with served.client() as client:
                 refused = client.recv(65_536)
             assert refused.startswith(b"HTTP/1.1 503 ")

@@ -23,7 +23,7 @@ from tarry.http import Client
 from tarry.storage.memory import AsyncMemoryStore, MemoryStore
 from tests.kit.blocking import Loop
 from tests.kit.brokers import broker_on
-from tests.kit.sleepers import until
+from tests.kit.sleepers import until, waiting
 
 TIMEOUT_S = 30
 
@@ -136,7 +136,7 @@ def test_a_broker_that_stops_responds_to_waiting_polls(behind: AsyncApp, http_lo
     with broker_on(behind, http_loop, BrokerSettings(anonymous=True)) as url:
         polls = [sent(url, {"wait": 60}) for _ in range(20)]
         httpx.post(f"{url}/v1/queues/q/messages", json={"payload": 1, "key": "x", "after": "1h"})
-        until(lambda: behind.store.wakeup.wait_queue.waiting("q") == 20)
+        until(lambda: waiting(behind.store.wakeup.wait_queue, "q") == 20)
     responses = [raw.recv(4096) for raw in polls]
     for raw in polls:
         raw.close()

@@ -17,12 +17,13 @@ from tarry import Conflict, Message, Outcome, Queue
 from tarry.app import App
 from tarry.core.analytics.bulk_offer import Rules, SinkWrite
 from tarry.core.journal.events import JournalLevel
-from tarry.core.settings import QueueSettings, StoreSettings
+from tarry.core.settings import QueueSettings
 from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.testing import MutableClock
 from tests.edges.spark.sink.sink_kit import offered, run_sql, staged_row
 from tests.kit.clocks import START
 from tests.kit.servers import Server
+from tests.kit.settings import FOR_TESTS
 from tests.kit.steps import MINUTE, SECOND
 
 OUTCOMES = (Outcome.CREATED, Outcome.UPDATED, Outcome.IGNORED, Outcome.SUPERSEDED)
@@ -52,7 +53,7 @@ class World:
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn
         self.clock = MutableClock(START)
-        self.app = App(PostgresStore(dsn, clock=self.clock, settings=StoreSettings.for_tests()), dsn=dsn, consumer="me")
+        self.app = App(PostgresStore(dsn, clock=self.clock, settings=FOR_TESTS), dsn=dsn, consumer="me")
         self._turns = 0
 
     def turn(self) -> str:

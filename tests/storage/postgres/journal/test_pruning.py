@@ -16,12 +16,13 @@ import tarry
 from tarry import admin
 from tarry.core.journal.positions import GapReason
 from tarry.core.maintenance.sweeping import PrunedDay
-from tarry.core.settings import QueueSettings, StoreSettings, SweeperSettings
+from tarry.core.settings import QueueSettings, SweeperSettings
 from tarry.edges.cli.exit_codes import ExitCode
 from tarry.edges.cli.main import main
 from tarry.services.sweeper import Sweeper, SweepReport
 from tarry.storage.postgres.health import CheckResult
 from tarry.testing import MutableClock
+from tests.kit.settings import FOR_TESTS
 
 TODAY = datetime.now(UTC).date()
 OLD, LATER = TODAY - timedelta(days=45), TODAY - timedelta(days=11)
@@ -36,7 +37,7 @@ def clock() -> MutableClock:
 @pytest.fixture
 def app(database: str, clock: MutableClock) -> Iterator[tarry.App]:
     """With three messages on each of three days."""
-    with tarry.connect(database, clock=clock, settings=StoreSettings.for_tests()) as app:
+    with tarry.connect(database, clock=clock, settings=FOR_TESTS) as app:
         for day in (OLD, LATER, TODAY):
             clock.set(datetime.combine(day, time(12), UTC))
             app.queue("orders").offer_many([tarry.Message(payload=i, key=f"{day}-{i}") for i in range(3)])
@@ -94,7 +95,7 @@ def test_a_day_in_the_overflow_goes_too(app: tarry.App, clock: MutableClock) -> 
 
 
 def test_a_reader_that_had_not_read_the_day_learns_of_the_gap(database: str, clock: MutableClock) -> None:
-    with tarry.connect(database, clock=clock, settings=StoreSettings.for_tests()) as app:
+    with tarry.connect(database, clock=clock, settings=FOR_TESTS) as app:
         app.queues.create("orders")
         tail = app.store.journal.tail
         before = app.store.run(tail(None)).position

@@ -8,7 +8,7 @@ import psycopg
 
 from tarry import Message
 from tarry.app import App
-from tarry.core.settings import QueueSettings, StoreSettings
+from tarry.core.settings import QueueSettings
 from tarry.storage.postgres._sync.runner import drive
 from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.storage.postgres.connections import KEYWORDS, configure
@@ -16,13 +16,14 @@ from tarry.storage.postgres.operation import PostgresOperation
 from tarry.storage.postgres.queues import statements as queue_statements
 from tarry.storage.postgres.statement import Op, Statement
 from tests.kit.clocks import WatchedClock
+from tests.kit.settings import FOR_TESTS
 from tests.kit.steps import MINUTE
 from tests.plans.explaining import kept, prepare
 
 
 def test_quiet_queues_need_no_sweep(database: str) -> None:
     clock = WatchedClock()
-    store = PostgresStore(database, clock=clock, settings=StoreSettings.for_tests(), poll_timer=lambda: 0.0)
+    store = PostgresStore(database, clock=clock, settings=FOR_TESTS, poll_timer=lambda: 0.0)
     with App(store, dsn=database) as app:
         maintenance = app.store.maintenance
 
@@ -51,7 +52,7 @@ def test_quiet_queues_need_no_sweep(database: str) -> None:
 
 def test_a_thousand_quiet_queues_take_two_statements_that_read_indexes_only_by_their_heads(database: str) -> None:
     names = [f"queue-{i:04}" for i in range(1_000)]
-    store = PostgresStore(database, settings=StoreSettings.for_tests())
+    store = PostgresStore(database, settings=FOR_TESTS)
     operation = store.maintenance.needing_sweep(names)
     assert isinstance(operation, PostgresOperation)
     sent: list[Statement[Any]] = []

@@ -14,13 +14,13 @@ import pytest
 from tarry.core.messages import batches
 from tarry.core.messages.model import Draft
 from tarry.core.messages.outcomes import Outcome
-from tarry.core.settings import StoreSettings
 from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.storage.postgres.messages import operations as ops
 from tarry.storage.postgres.messages import statements
 from tarry.storage.postgres.messages.cursor import HEAD, Cursor
 from tarry.storage.postgres.messages.statements import LeasedRow
 from tarry.storage.postgres.statement import sql
+from tests.kit.settings import FOR_TESTS
 
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
 Q = "q"
@@ -29,7 +29,7 @@ ABSENT = ("due_ats", "after_s", "content_types")
 
 @pytest.fixture
 def store(database: str) -> Iterator[PostgresStore]:
-    store = PostgresStore(database, settings=StoreSettings.for_tests())
+    store = PostgresStore(database, settings=FOR_TESTS)
     yield store
     store.close()
 

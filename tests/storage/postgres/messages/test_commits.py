@@ -14,12 +14,12 @@ import pytest
 from tarry.core.errors import CommitLost
 from tarry.core.messages.model import Draft, Failure, LeaseId
 from tarry.core.messages.states import State
-from tarry.core.settings import StoreSettings
 from tarry.storage.postgres._sync import store as sync
 from tarry.storage.postgres._sync.runner import transaction
 from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.storage.postgres.messages import operations as ops
 from tarry.storage.postgres.runner import transaction as awaited_transaction
+from tests.kit.settings import FOR_TESTS
 
 QUEUE = "committed"
 
@@ -88,7 +88,7 @@ def test_a_batch_of_many_steps_that_loses_its_commit_is_not_reported_as_stored(
             swallowing(conn)
         return result
 
-    store = PostgresStore(database, settings=StoreSettings.for_tests())
+    store = PostgresStore(database, settings=FOR_TESTS)
     store.run(store.messages.offer(QUEUE, Draft("first", b"")))
     monkeypatch.setattr(sync, "drive", drive)
     with pytest.raises(CommitLost):
@@ -123,7 +123,7 @@ def test_a_batch_that_is_settled_in_pieces_is_settled_whole_or_not_at_all(
     database: str, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     monkeypatch.setattr(ops, "CHUNK", 2)
-    store = PostgresStore(database, settings=StoreSettings.for_tests())
+    store = PostgresStore(database, settings=FOR_TESTS)
     store.run(store.messages.offer_many(QUEUE, [Draft(f"k{i}", b"") for i in range(5)]))
     leases = store.run(store.messages.poll(QUEUE, 5, lambda data, content_type: data))
     with psycopg.connect(database, autocommit=True) as conn:

@@ -11,11 +11,11 @@ import pytest
 
 from tarry.core.messages.model import Draft, Lease, LeaseId
 from tarry.core.messages.outcomes import Settled
-from tarry.core.settings import StoreSettings
 from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.storage.postgres.messages.lease_tokens import lease_tokens, new_poll_number, poll_number, row_tids
 from tarry.storage.postgres.operation import PostgresOperation
 from tarry.storage.postgres.statement import Op, sql
+from tests.kit.settings import FOR_TESTS
 
 DONE, LEASE_LOST, GONE = Settled.DONE, Settled.LEASE_LOST, Settled.GONE
 Q = "q"
@@ -23,7 +23,7 @@ Q = "q"
 
 @pytest.fixture
 def store(database: str) -> Iterator[PostgresStore]:
-    store = PostgresStore(database, settings=StoreSettings.for_tests())
+    store = PostgresStore(database, settings=FOR_TESTS)
     yield store
     store.close()
 

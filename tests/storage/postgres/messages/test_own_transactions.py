@@ -14,9 +14,10 @@ from psycopg.rows import class_row, dict_row, kwargs_row, namedtuple_row, scalar
 
 from tarry.core.messages.model import Draft, Failure
 from tarry.core.messages.outcomes import Outcome, Settled
-from tarry.core.settings import QueueSettings, StoreSettings
+from tarry.core.settings import QueueSettings
 from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.storage.postgres.store import AsyncPostgresStore
+from tests.kit.settings import FOR_TESTS
 
 QUEUE = "theirs"
 ROW_FACTORIES = {
@@ -35,7 +36,7 @@ def plain(data: bytes, content_type: str | None) -> bytes:
 
 @pytest.fixture
 def store(database: str) -> Iterator[PostgresStore]:
-    store = PostgresStore(database, settings=StoreSettings.for_tests())
+    store = PostgresStore(database, settings=FOR_TESTS)
     store.run(store.queues.create(QUEUE, QueueSettings(), exist_ok=False))
     with psycopg.connect(database) as conn:
         conn.execute("create table invoice (number int)")
@@ -216,7 +217,7 @@ def test_an_awaiting_connection_is_as_good(database: str, store: PostgresStore, 
     factory: Any = ROW_FACTORIES[rows]
 
     async def work() -> None:
-        awaiting = AsyncPostgresStore(database, settings=StoreSettings.for_tests())
+        awaiting = AsyncPostgresStore(database, settings=FOR_TESTS)
         await awaiting.open()
         async with await psycopg.AsyncConnection.connect(database, row_factory=factory) as conn:
             await conn.execute("insert into invoice values (1)")

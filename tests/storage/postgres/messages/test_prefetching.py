@@ -17,10 +17,10 @@ from tarry.api.prefetch import LARGEST, Prefetched
 from tarry.app import App, AsyncApp
 from tarry.core.codecs import codec_for
 from tarry.core.errors import InvalidInput
-from tarry.core.settings import StoreSettings
 from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.storage.postgres.store import AsyncPostgresStore
 from tests.kit.calls import call_of, replace_call
+from tests.kit.settings import FOR_TESTS
 
 QUEUE = "ahead"
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
@@ -29,7 +29,7 @@ LEASE = timedelta(seconds=30)
 
 @pytest.fixture
 def app(database: str) -> Iterator[App]:
-    with App(PostgresStore(database, settings=StoreSettings.for_tests()), dsn=database) as app:
+    with App(PostgresStore(database, settings=FOR_TESTS), dsn=database) as app:
         yield app
 
 
@@ -266,7 +266,7 @@ class TestWithoutAFixedSize:
 
 def awaited(dsn: str, work: Callable[[AsyncApp], Awaitable[None]]) -> None:
     async def run() -> None:
-        store = AsyncPostgresStore(dsn, settings=StoreSettings.for_tests())
+        store = AsyncPostgresStore(dsn, settings=FOR_TESTS)
         await store.open()
         async with AsyncApp(store, dsn=dsn) as app:
             await work(app)

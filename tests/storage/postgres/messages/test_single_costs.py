@@ -15,15 +15,15 @@ import tarry
 from tarry.api._sync.delivery import Delivery
 from tarry.api._sync.queue import Queue
 from tarry.app import App
-from tarry.core.settings import StoreSettings
 from tarry.storage.postgres._sync.store import PostgresStore
+from tests.kit.settings import FOR_TESTS
 
 SOURCES = str(Path(tarry.__file__).parent)
 
 
 @pytest.fixture
 def app(database: str) -> Iterator[App]:
-    with App(PostgresStore(database, settings=StoreSettings.for_tests()), dsn=database) as app:
+    with App(PostgresStore(database, settings=FOR_TESTS), dsn=database) as app:
         yield app
 
 

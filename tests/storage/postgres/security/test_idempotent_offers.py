@@ -14,9 +14,10 @@ from tarry.api.drafts import fresh_key
 from tarry.core.messages.model import KEEP, Draft
 from tarry.core.messages.outcomes import Outcome
 from tarry.core.security.idempotency import IdempotencyKey, StoredResponse
-from tarry.core.settings import QueueSettings, StoreSettings
+from tarry.core.settings import QueueSettings
 from tarry.storage.postgres.prepared import PreparedStatements
 from tarry.storage.postgres.store import AsyncPostgresStore
+from tests.kit.settings import FOR_TESTS
 
 N = 40
 
@@ -31,7 +32,7 @@ def request(key: str, content: bytes = b"x") -> IdempotencyKey:
 
 @asynccontextmanager
 async def store_with_queue(dsn: str) -> AsyncGenerator[AsyncPostgresStore]:
-    store = AsyncPostgresStore(dsn, settings=StoreSettings.for_tests())
+    store = AsyncPostgresStore(dsn, settings=FOR_TESTS)
     await store.open()
     await store.run(store.queues.create("q", QueueSettings(), exist_ok=False))
     try:

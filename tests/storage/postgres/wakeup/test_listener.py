@@ -24,7 +24,7 @@ from tarry.storage.postgres._sync.store import PostgresStore
 from tarry.storage.postgres.store import AsyncPostgresStore
 from tarry.storage.postgres.wakeup import listener, listener_pool
 from tarry.storage.postgres.wakeup.listener import Listener
-from tests.kit.sleepers import until, until_asleep, until_waiting
+from tests.kit.sleepers import asleep, until, until_asleep, until_waiting, waiting
 from tests.kit.steps import TIMEOUT, TIMEOUT_S, in_background
 from tests.storage.postgres.bouncers import pgbouncer
 from tests.storage.postgres.fallible import fallible_server
@@ -84,7 +84,7 @@ class TestAcrossProcesses:
             await store.open()
             async with AsyncApp(store, dsn=database) as app:
                 task = asyncio.create_task(app.queue(QUEUE).poll(TIMEOUT))
-                while store.wakeup.wait_queue.asleep(QUEUE) == 0:  # noqa: ASYNC110 - state of the wait queue, which has no event for it
+                while asleep(store.wakeup.wait_queue, QUEUE) == 0:  # noqa: ASYNC110 - state of the wait queue, which has no event for it
                     await asyncio.sleep(0.002)
                 with opened(database) as other:
                     await asyncio.to_thread(other.queue(QUEUE).offer, "a", 1)
@@ -183,7 +183,7 @@ class TestListenConnection:
             until(lambda: is_listening(app), "it is not listening")
             server.restart()
             server.await_ready()
-            until(lambda: is_listening(app) and app.store.wakeup.wait_queue.asleep(QUEUE) == 1, "it never came back")
+            until(lambda: is_listening(app) and asleep(app.store.wakeup.wait_queue, QUEUE) == 1, "it never came back")
             app.queue(QUEUE).offer("a", 1)
             assert waiting.result(TIMEOUT_S).key == "a"
 
@@ -204,7 +204,7 @@ class TestListenConnection:
             with in_background(app.queue(QUEUE).poll, timedelta(seconds=2)):
                 until(lambda: "do not arrive" in caplog.text, "it never noticed")
                 until(
-                    lambda: waiters(database) == 0 or not app.store.wakeup.wait_queue.asleep(QUEUE),
+                    lambda: waiters(database) == 0 or not asleep(app.store.wakeup.wait_queue, QUEUE),
                     "others still notify it",
                 )
         assert not is_listening(app)
@@ -358,7 +358,7 @@ def test_cancelled_polls_lease_nothing_and_block_no_other_poll(database: str) ->
             for task in rest:
                 task.cancel()
             await asyncio.wait(tasks)
-            assert app.store.wakeup.wait_queue.waiting(QUEUE) == 0
+            assert waiting(app.store.wakeup.wait_queue, QUEUE) == 0
             assert (await app.queues.counts(QUEUE)).leased.n == len(got) == 20
 
     asyncio.run(work())

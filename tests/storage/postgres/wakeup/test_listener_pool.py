@@ -25,7 +25,7 @@ from tarry.storage.postgres.store import AsyncPostgresStore
 from tarry.storage.postgres.wakeup import listener_pool
 from tarry.storage.postgres.wakeup.listener_pool import LISTENER_POOL, ListenConnection
 from tests.kit.blocking import Loop
-from tests.kit.sleepers import until, until_asleep
+from tests.kit.sleepers import asleep, until, until_asleep
 from tests.kit.steps import TIMEOUT, TIMEOUT_S, in_background
 
 QUEUE = "q"
@@ -80,7 +80,7 @@ def test_a_blocking_and_an_awaiting_app_listen_by_one_connection_and_each_is_cal
                 in_background(app.queue(QUEUE).poll, TIMEOUT, type="sync") as waiting,
             ):
                 until_asleep(app, QUEUE)
-                until(lambda: aapp.store.wakeup.wait_queue.asleep(QUEUE) == 1, "the task did not go to sleep")
+                until(lambda: asleep(aapp.store.wakeup.wait_queue, QUEUE) == 1, "the task did not go to sleep")
                 assert sessions(database) == 1
                 other.queue(QUEUE).offer(f"a{n}", 1, type="async")
                 other.queue(QUEUE).offer(f"s{n}", 1, type="sync")
@@ -106,7 +106,7 @@ def test_an_awaiting_app_that_ends_with_its_loop_leaves_the_others_hearing(datab
         with awaiting(database) as (aapp, loop):
             # It was first, so it has opened the listener.
             with in_background(loop.run, aapp.queue(QUEUE).poll(TIMEOUT)) as poll:
-                until(lambda: aapp.store.wakeup.wait_queue.asleep(QUEUE) == 1, "the task did not go to sleep")
+                until(lambda: asleep(aapp.store.wakeup.wait_queue, QUEUE) == 1, "the task did not go to sleep")
                 other.queue(QUEUE).offer("a", 1)
                 assert poll.result(TIMEOUT_S).key == "a"
             assert is_called(app, other, "b")

@@ -11,6 +11,7 @@ from tarry.core.clock import AuthorityClock
 from tarry.core.settings import StoreSettings
 from tarry.testing import async_memory_app
 from tests.kit.calls import call_of, replace_call
+from tests.kit.sleepers import waiting
 from tests.kit.steps import TIMEOUT
 
 WAITERS = 5_000
@@ -30,7 +31,7 @@ def test_five_thousand_tasks_wait_and_each_message_wakes_one(monkeypatch: pytest
 
         replace_call(store, "wakeup.announce", counted)
         tasks = [asyncio.create_task(queue.poll(TIMEOUT)) for _ in range(WAITERS)]
-        while store.wakeup.wait_queue.waiting("q") < WAITERS:  # noqa: ASYNC110 - state of the wait queue, which has no event for it
+        while waiting(store.wakeup.wait_queue, "q") < WAITERS:  # noqa: ASYNC110 - state of the wait queue, which has no event for it
             await asyncio.sleep(0)
         before = len(statements)
         for n in range(3):
@@ -42,7 +43,7 @@ def test_five_thousand_tasks_wait_and_each_message_wakes_one(monkeypatch: pytest
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-        assert store.wakeup.wait_queue.waiting("q") == 0
+        assert waiting(store.wakeup.wait_queue, "q") == 0
         await queue.offer("last", 1)
         assert await queue.poll(TIMEOUT) is not None
 

@@ -9,34 +9,27 @@ from tarry.edges.cli.context import CommandSession, command, now_of
 from tarry.edges.cli.exit_codes import NotFound, Usage
 from tarry.edges.cli.help import argument, option
 from tarry.edges.cli.options import Limit, OnlyQueue, parsed
-from tarry.edges.cli.output.printer import EntityView, TableColumn
+from tarry.edges.cli.output.printer import EntityView, TableColumn, entity_view
 from tarry.edges.formats import duration, instant
-from tarry.wire.base import data_of
 
-_ANOMALIES: EntityView[Anomaly] = EntityView(
+_ANOMALIES: EntityView[Anomaly] = entity_view(
     "tarry.anomaly.list/1",
-    data_of,
-    (
-        TableColumn("id", right=True),
-        TableColumn("at (UTC)", lambda anomaly: instant(anomaly.window_from)),
-        TableColumn("severity", "severity.value", style={"critical": "red", "warning": "yellow", "info": "cyan"}),
-        TableColumn("detector", style="bold"),
-        TableColumn("queue"),
-        TableColumn("explanation", "sentence"),
-    ),
     "anomalies",
+    TableColumn("id", right=True),
+    TableColumn("at (UTC)", lambda anomaly: instant(anomaly.window_from)),
+    TableColumn("severity", "severity.value", style={"critical": "red", "warning": "yellow", "info": "cyan"}),
+    TableColumn("detector", style="bold"),
+    TableColumn("queue"),
+    TableColumn("explanation", "sentence"),
 )
-_MUTES: EntityView[Mute] = EntityView(
+_MUTES: EntityView[Mute] = entity_view(
     "tarry.mute.list/1",
-    data_of,
-    (
-        TableColumn("id", right=True),
-        TableColumn("detector", lambda mute: mute.detector or "any"),
-        TableColumn("queue", lambda mute: mute.queue or "any"),
-        TableColumn("until", lambda mute: "unmuted" if mute.until is None else instant(mute.until)),
-        TableColumn("reason"),
-    ),
     "mutes",
+    TableColumn("id", right=True),
+    TableColumn("detector", lambda mute: mute.detector or "any"),
+    TableColumn("queue", lambda mute: mute.queue or "any"),
+    TableColumn("until", lambda mute: "unmuted" if mute.until is None else instant(mute.until)),
+    TableColumn("reason"),
 )
 
 

@@ -10,9 +10,8 @@ from tarry.core.errors import InvalidInput
 from tarry.edges.cli.context import CommandSession, command, now_of
 from tarry.edges.cli.help import option
 from tarry.edges.cli.options import OnlyQueue
-from tarry.edges.cli.output.printer import TableColumn, Value
+from tarry.edges.cli.output.printer import EntityView, TableColumn, Value, entity_view
 from tarry.edges.formats import delay
-from tarry.wire.base import data_of
 
 _SHADES = " ░▒▓█"
 _HOUR = timedelta(hours=1)
@@ -31,6 +30,9 @@ class CalendarSlice(NamedTuple):
     @property
     def total(self) -> int:
         return self.delayed + self.retries + self.cron
+
+
+_SLICES: EntityView[CalendarSlice] = entity_view("tarry.calendar.list/1", "slices")
 
 
 @command(
@@ -95,12 +97,10 @@ def _print(cli: CommandSession, slices: list[CalendarSlice], every: timedelta, z
         ]
         for label, cells in lines.items()
     ]
-    cli.printer.listing(
-        "tarry.calendar.list/1",
-        {"slices": [data_of(part) for part in slices if part.total]},
-        (TableColumn(zone), TableColumn(header.rstrip()), TableColumn("due", right=True)),
-        rows,
-        more={"every_s": every.total_seconds(), "zone": zone},
-    )
+    if cli.printer.for_people:
+        cli.printer.table((TableColumn(zone), TableColumn(header.rstrip()), TableColumn("due", right=True)), rows)
+    else:
+        busy = [part for part in slices if part.total]
+        cli.listing(_SLICES, busy, more={"every_s": every.total_seconds(), "zone": zone})
     counts = ", ".join(f"{sum(getattr(p, kind) for p in slices):,} {kind}" for kind in ("delayed", "retries", "cron"))
     cli.note(f"{counts}; █ is {most:,} per {'hour' if by_hour else 'minute'}")

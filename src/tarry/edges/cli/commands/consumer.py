@@ -8,8 +8,7 @@ from tarry.edges.cli.context import CommandSession, command, now_of
 from tarry.edges.cli.exit_codes import NotFound
 from tarry.edges.cli.help import argument
 from tarry.edges.cli.options import OnlyQueue
-from tarry.edges.cli.output.printer import Ago, EntityView, TableColumn
-from tarry.wire.base import data_of
+from tarry.edges.cli.output.printer import Ago, EntityView, TableColumn, entity_view
 
 
 def _state(worker: RunningWorker, now: datetime) -> str:
@@ -19,23 +18,20 @@ def _state(worker: RunningWorker, now: datetime) -> str:
 
 
 def _view(now: datetime) -> EntityView[RunningWorker]:
-    return EntityView(
+    return entity_view(
         "tarry.consumer.list/1",
-        data_of,
-        (
-            TableColumn("consumer", style="bold"),
-            TableColumn("host"),
-            TableColumn("pid", right=True),
-            TableColumn("state", lambda worker: _state(worker, now)),
-            TableColumn("queues", lambda worker: ", ".join(worker.queues)),
-            TableColumn("running", lambda worker: f"{worker.running} of {worker.concurrency}", right=True),
-            TableColumn("extended", "extensions", right=True),
-            TableColumn("skew", lambda worker: f"{worker.skew.total_seconds():+.1f}s", right=True),
-            TableColumn("version"),
-            TableColumn("release"),
-            TableColumn("reported", lambda worker: Ago(worker.seen_at)),
-        ),
         "workers",
+        TableColumn("consumer", style="bold"),
+        TableColumn("host"),
+        TableColumn("pid", right=True),
+        TableColumn("state", lambda worker: _state(worker, now)),
+        TableColumn("queues", lambda worker: ", ".join(worker.queues)),
+        TableColumn("running", lambda worker: f"{worker.running} of {worker.concurrency}", right=True),
+        TableColumn("extended", "extensions", right=True),
+        TableColumn("skew", lambda worker: f"{worker.skew.total_seconds():+.1f}s", right=True),
+        TableColumn("version"),
+        TableColumn("release"),
+        TableColumn("reported", lambda worker: Ago(worker.seen_at)),
     )
 
 

@@ -13,15 +13,13 @@ from tarry.edges.cli.context import CommandSession, command
 from tarry.edges.cli.exit_codes import ExitCode
 from tarry.edges.cli.help import argument, option
 from tarry.edges.cli.options import DryRun, Yes
-from tarry.edges.cli.output.printer import Cell, Columns, TableColumn, plain
+from tarry.edges.cli.output.printer import Cell, EntityView, TableColumn, entity_view, plain
 from tarry.edges.formats import length, plural
 from tarry.wire.payload import Content
 from tarry.wire.schedules import ScheduleConfig
 
 File = Annotated[Path, argument("FILE", "A TOML file.")]
-_CHANGES: Columns = (TableColumn(""), TableColumn("schedule", style="bold"), TableColumn("change"))
 _STYLES = {"+": "green", "~": "yellow", "-": "red"}
-_PROBLEMS: Columns = (TableColumn("schedule", style="bold"), TableColumn("problem"))
 _OPTIONS = frozenset(field.name for field in fields(ScheduleOptions))
 _TIME = "a time with its zone, such as 2030-01-01T00:00:00Z"
 _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
@@ -44,6 +42,28 @@ class Change(NamedTuple):
     """+ added, ~ changed, - removed, = unchanged."""
     name: str
     what: str
+
+
+_CHANGES: EntityView[Change] = entity_view(
+    "tarry.schedule.change.list/1",
+    "changes",
+    TableColumn("", "sign", style=_STYLES),
+    TableColumn("schedule", "name", style="bold"),
+    TableColumn("change", lambda change: Cell(change.what, _STYLES.get(change.sign, ""))),
+)
+
+
+class _Problem(NamedTuple):
+    name: str
+    problem: str
+
+
+_PROBLEMS: EntityView[_Problem] = entity_view(
+    "tarry.schedule.problem.list/1",
+    "problems",
+    TableColumn("schedule", "name", style="bold"),
+    TableColumn("problem"),
+)
 
 
 @command(
@@ -94,14 +114,8 @@ def lint(cli: CommandSession, file: File) -> ExitCode | None:
     Reports every problem; the exit code is 7 if there is one.
     """
     _, specs, problems = _parsed(file)
-    problems += [(name, warning) for name, spec in specs.items() for warning in _warnings(spec)]
-    cli.printer.listing(
-        "tarry.schedule.problem.list/1",
-        {"problems": [{"name": name, "problem": problem} for name, problem in problems]},
-        _PROBLEMS,
-        problems,
-        more={"ok": not problems, "schedules": len(specs)},
-    )
+    problems += [_Problem(name, warning) for name, spec in specs.items() for warning in _warnings(spec)]
+    cli.listing(_PROBLEMS, problems, more={"ok": not problems, "schedules": len(specs)})
     if problems:
         return ExitCode.CHECK_FAILED
     cli.note(f"{plural(len(specs), 'schedule')}, no problems")
@@ -122,7 +136,7 @@ def _read(file: Path) -> tuple[str, dict[str, ScheduleSpec]]:
     return source, specs
 
 
-def _parsed(file: Path) -> tuple[str, dict[str, ScheduleSpec], list[tuple[str, str]]]:
+def _parsed(file: Path) -> tuple[str, dict[str, ScheduleSpec], list[_Problem]]:
     """The source of the schedules, the valid schedules by name, and the problems of the others."""
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -131,19 +145,19 @@ def _parsed(file: Path) -> tuple[str, dict[str, ScheduleSpec], list[tuple[str, s
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"the file {str(file)!r} is not TOML: {error}") from None
     file_name, tables = content.pop("name", file.name), content.pop("schedules", {})
-    problems = [(other, "unknown key; allowed are name and the table [schedules]") for other in content]
+    problems = [_Problem(other, "unknown key; allowed are name and the table [schedules]") for other in content]
     if not isinstance(file_name, str) or not 0 < len(file_name) <= _LONGEST_NAME:
-        problems.append(("name", f"must be text of 1 to {_LONGEST_NAME} characters, got {file_name!r:.80}"))
+        problems.append(_Problem("name", f"must be text of 1 to {_LONGEST_NAME} characters, got {file_name!r:.80}"))
     source, specs = f"file:{file_name}", dict[str, ScheduleSpec]()
     if not isinstance(tables, dict):
-        return source, specs, [*problems, ("schedules", "must be a table of tables: [schedules.daily-report]")]
+        return source, specs, [*problems, _Problem("schedules", "must be a table of tables: [schedules.daily-report]")]
     for name, table in cast("dict[str, Any]", tables).items():
         try:
             specs[name] = _spec(name, table, source)
         except InvalidInput as error:
-            problems.append((name, str(error)))
+            problems.append(_Problem(name, str(error)))
         except TarryError as error:  # its hint names options of the command line
-            problems.append((name, error.message))
+            problems.append(_Problem(name, error.message))
     return source, specs, problems
 
 
@@ -194,13 +208,8 @@ def _compared(spec: ScheduleSpec, current: ScheduleSpec | None) -> Change:
 
 
 def _print(cli: CommandSession, changes: list[Change], *, applied: bool) -> None:
-    rows = (
-        (Cell(change.sign, _STYLES[change.sign]), change.name, Cell(change.what, _STYLES[change.sign]))
-        for change in changes
-        if change.sign != "="
-    )
-    data = {"changes": [change._asdict() for change in changes]}
-    cli.printer.listing("tarry.schedule.change.list/1", data, _CHANGES, rows, more={"applied": applied})
+    shown = [change for change in changes if change.sign != "=" or not cli.printer.for_people]
+    cli.listing(_CHANGES, shown, more={"applied": applied})
     cli.printer.flush()
 
 

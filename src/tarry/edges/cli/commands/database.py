@@ -10,25 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tarry.edges.cli.context import CommandSession, command
 from tarry.edges.cli.exit_codes import ExitCode
 from tarry.edges.cli.help import option
-from tarry.edges.cli.output.printer import Cell, EntityView, TableColumn
+from tarry.edges.cli.output.printer import Cell, EntityView, TableColumn, entity_view
 from tarry.edges.formats import instant, plural
 from tarry.edges.secrets import without_secrets
-from tarry.wire.base import data_of
 
 if TYPE_CHECKING:
     from tarry.admin import CheckResult, MigrationStatus
 
-_MIGRATIONS: EntityView[MigrationStatus] = EntityView(
+_MIGRATIONS: EntityView[MigrationStatus] = entity_view(
     "tarry.db.status/1",
-    data_of,
-    (
-        TableColumn("number", lambda status: f"{status.number:04}", right=True),
-        TableColumn("migration", "name"),
-        TableColumn("phase"),
-        TableColumn("state", lambda status: Cell(status.state, _STYLES.get(status.state, "red"))),
-        TableColumn("applied at", lambda status: instant(status.applied_at) if status.applied_at else ""),
-    ),
     "migrations",
+    TableColumn("number", lambda status: f"{status.number:04}", right=True),
+    TableColumn("migration", "name"),
+    TableColumn("phase"),
+    TableColumn("state", lambda status: Cell(status.state, _STYLES.get(status.state, "red"))),
+    TableColumn("applied at", lambda status: instant(status.applied_at) if status.applied_at else ""),
 )
 _STYLES = {"applied": "green", "pending": "yellow", "ok": "green", "warning": "yellow"}
 
@@ -137,16 +133,14 @@ def _check_data(finding: CheckResult) -> dict[str, Any]:
     }
 
 
-_CHECKS: EntityView[CheckResult] = EntityView(
+_CHECKS: EntityView[CheckResult] = entity_view(
     "tarry.doctor/1",
-    _check_data,
-    (
-        TableColumn("check", style="bold"),
-        TableColumn("result", _result),
-        TableColumn("found", lambda finding: without_secrets(" ".join(finding.actual.split()))),
-        TableColumn("hint", _hint),
-    ),
     "checks",
+    TableColumn("check", style="bold"),
+    TableColumn("result", _result),
+    TableColumn("found", lambda finding: without_secrets(" ".join(finding.actual.split()))),
+    TableColumn("hint", _hint),
+    data=_check_data,
 )
 
 

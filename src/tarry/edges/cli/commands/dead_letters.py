@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tarry.core.dead_letters.fingerprints import LENGTH
 from tarry.core.dead_letters.redrive import EVERY_LETTER, DeadFilter, RedriveJob, RedrivePhase, RedriveState, Where
@@ -177,13 +177,18 @@ def redrive(
     With a filter, --rate or --canary a job on the server redrives all that match, and pauses if a canary dies again.
     Ctrl-C stops the watching, not the job: tarry redrive.
     """
-    how = (rate, canary, jitter, stop_above, max_attempts, target, after)
-    as_job = bool(job or detach or any(how) or options != FilterOptions())
+    how: dict[str, Any] = {
+        "rate": None if rate is None else _rate(rate),
+        "jitter": parsed(delay, jitter, "--jitter"),
+        "stop_above": None if stop_above is None else _share(stop_above),
+        "max_attempts": max_attempts,
+        "target": target,
+        "after": parsed(delay, after, "--after"),
+    }
+    is_tuned = canary > 0 or any(value is not None for value in how.values())
+    as_job = job or detach or is_tuned or options != FilterOptions()
     if as_job and limit is not None:
         raise Usage("--limit cannot be used with a job", hint="remove --limit, or the filter")
-    per_second = None if rate is None else _rate(rate)
-    later, spread = parsed(delay, after, "--after"), parsed(delay, jitter, "--jitter")
-    allowed = None if stop_above is None else _share(stop_above)
     with cli.open(queue) as app:
         if not as_job:
             versions = sorted(set(version or ()))
@@ -203,16 +208,7 @@ def redrive(
             raise NotFound("no dead letter matches", hint=f"see: tarry dlq groups {queue}")
         to = f" to queue {target}" if target else ""
         cli.confirm(f"Redrive {_letters(matching.letters)} of queue {queue} ({filter_words(where)}){to}?", yes=yes)
-        started = app.queue(queue).dead_letters.start_redrive(
-            rate=per_second,
-            canary=canary,
-            jitter=spread,
-            stop_above=allowed,
-            max_attempts=max_attempts,
-            target=target,
-            after=later,
-            **chosen,
-        )
+        started = app.queue(queue).dead_letters.start_redrive(canary=canary, **how, **chosen)
         if detach:
             cli.note(f"job {started.id} waits for a sweeper (tarry sweeper), or: tarry redrive watch {started.id}")
             return print_job(cli, app, started.job)
@@ -246,9 +242,8 @@ def _redrive(
     if versions or dead.n:
         count = plural(len(versions) or min(limit, dead.n), "dead letter")
         cli.confirm(f"Redrive {count} of queue {queue}?", yes=yes)
-    redriven = app.store.run(
-        app.store.dead_letters.redrive(queue, versions=versions or None, limit=len(versions) or limit)
-    )
+    redrive = app.store.dead_letters.redrive(queue, versions=versions or None, limit=len(versions) or limit)
+    redriven = app.store.run(redrive)
     blocked = absent = 0
     if versions:
         where = DeadFilter(versions=tuple(versions))
@@ -259,24 +254,19 @@ def _redrive(
         raise NotFound(f"queue {queue} has none of these dead letters", hint=f"see: tarry dlq list {queue}")
     if not redriven and dead.n:
         raise Conflicting("nothing was redriven: their keys are live again", hint=f"see: tarry message list {queue}")
-    cli.printer.record(
-        "tarry.dlq.redrive/1",
-        {"queue": queue, "redriven": redriven, "not_found": absent, "still_dead": dead},
-    )
+    counts = {"queue": queue, "redriven": redriven, "not_found": absent, "still_dead": dead}
+    cli.printer.record("tarry.dlq.redrive/1", counts)
     return ExitCode.PARTLY if blocked or absent else None
 
 
 def _show_plan(cli: CommandSession, app: App, queue: str, versions: Sequence[int], limit: int) -> ExitCode | None:
     """Show the dead letters that a redrive would offer now: the oldest first, each key once, and no key that is live."""
     plan: dict[str, DeadLetter[bytes]] = {}
-    for dead in reversed(app.store.run(app.store.dead_letters.list(queue, limit=SEEN))):
+    where = DeadFilter(versions=tuple(versions) or None)
+    for dead in reversed(app.store.run(app.store.dead_letters.list(queue, where=where, limit=SEEN))):
         if len(plan) == limit:
             break
-        if (
-            (not versions or dead.version in versions)
-            and dead.key not in plan
-            and not app.store.run(app.store.messages.contains(queue, dead.key))
-        ):
+        if dead.key not in plan and not app.store.run(app.store.messages.contains(queue, dead.key)):
             plan[dead.key] = dead
     cli.listing(views.DEAD_LETTERS, list(plan.values()), now=now_of(app), more={"dry_run": True})
     cli.note(f"{plural(len(plan), 'dead letter')} of queue {queue} would be redriven; nothing was changed")

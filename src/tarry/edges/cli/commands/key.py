@@ -8,7 +8,7 @@ from tarry.edges.cli.context import CommandSession, command
 from tarry.edges.cli.exit_codes import NotFound
 from tarry.edges.cli.help import argument, option
 from tarry.edges.cli.options import Limit, one_of, parsed
-from tarry.edges.cli.output.printer import EntityView, TableColumn
+from tarry.edges.cli.output.printer import EntityView, TableColumn, entity_view
 from tarry.edges.formats import delay, instant
 from tarry.wire.base import data_of
 
@@ -19,31 +19,25 @@ def _state(key: ApiKey) -> str:
     return "active" if key.active else "revoked" if key.revoked_at is not None else "expired"
 
 
-_KEYS: EntityView[ApiKey] = EntityView(
+_KEYS: EntityView[ApiKey] = entity_view(
     "tarry.key.list/1",
-    data_of,
-    (
-        TableColumn("id"),
-        TableColumn("name"),
-        TableColumn("actions", lambda key: " ".join(sorted(key.actions))),
-        TableColumn("queues", lambda key: " ".join(key.queues)),
-        TableColumn("state", _state),
-        TableColumn("created", lambda key: instant(key.created_at)),
-    ),
     "keys",
+    TableColumn("id"),
+    TableColumn("name"),
+    TableColumn("actions", lambda key: " ".join(sorted(key.actions))),
+    TableColumn("queues", lambda key: " ".join(key.queues)),
+    TableColumn("state", _state),
+    TableColumn("created", lambda key: instant(key.created_at)),
 )
-_AUDIT: EntityView[Audited] = EntityView(
+_AUDIT: EntityView[Audited] = entity_view(
     "tarry.audit.list/1",
-    data_of,
-    (
-        TableColumn("id", right=True),
-        TableColumn("at (UTC)", lambda row: instant(row.at)),
-        TableColumn("actor"),
-        TableColumn("action"),
-        TableColumn("queue"),
-        TableColumn("status", right=True),
-    ),
     "audit",
+    TableColumn("id", right=True),
+    TableColumn("at (UTC)", lambda row: instant(row.at)),
+    TableColumn("actor"),
+    TableColumn("action"),
+    TableColumn("queue"),
+    TableColumn("status", right=True),
 )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from uuid import UUID
 
 from tarry.core.errors import InvalidInput
@@ -11,7 +11,7 @@ from tarry.core.journal.events import Event, EventKind, JournalLevel
 from tarry.core.messages.explain import why_not_delivered
 from tarry.core.messages.model import Failure, LeaseId, StoredMessage
 from tarry.core.messages.outcomes import Edited, Settled
-from tarry.core.messages.states import State
+from tarry.core.messages.states import LIVE, State
 from tarry.edges.cli import options as opt
 from tarry.edges.cli.context import CommandSession, command, now_of
 from tarry.edges.cli.exit_codes import Conflicting, NotFound
@@ -19,9 +19,9 @@ from tarry.edges.cli.help import argument, option
 from tarry.edges.cli.options import Key, QueueName, due_of, parsed
 from tarry.edges.cli.output import views
 from tarry.edges.cli.output.payloads import raw_queue, read_payload
-from tarry.edges.cli.output.printer import Cell, Columns, TableColumn, Value, plain
+from tarry.edges.cli.output.printer import EntityView, TableColumn, entity_view, plain
 from tarry.edges.cli.output.text import shortened
-from tarry.edges.formats import delay, duration, instant, plural, relative, roughly
+from tarry.edges.formats import delay, duration, plural, relative, roughly
 from tarry.wire.base import data_of
 from tarry.wire.events import LiveEvent
 from tarry.wire.messages import Message
@@ -29,7 +29,6 @@ from tarry.wire.messages import Message
 if TYPE_CHECKING:
     from tarry.api._sync.queue import Queue
 
-_LIVE = ("delayed", "ready", "leased")
 Token = Annotated[str, argument("TOKEN", "The token of the lease.")]
 ErrorText = Annotated[str | None, option("--error TEXT", "What went wrong.")]
 _WITH_CONTENT = (EventKind.OFFERED, EventKind.UPDATED, EventKind.EDITED)
@@ -41,13 +40,6 @@ _STYLES = {
     EventKind.REDRIVEN: "cyan",
 }
 _DUE_AGAIN = (*_WITH_CONTENT, EventKind.NACKED, EventKind.REDRIVEN)
-_COLUMNS: Columns = (
-    TableColumn("at (UTC)"),
-    TableColumn("after", right=True),
-    TableColumn("event"),
-    TableColumn("version", right=True),
-    TableColumn("details"),
-)
 
 
 @command("message show", "tarry message show orders order-17", "tarry message show orders order-17 -o json")
@@ -79,7 +71,7 @@ def list_messages(
 
     Leases nothing. For dead letters: tarry dlq list.
     """
-    only = None if state is None else State(opt.one_of(state, _LIVE, "--state"))
+    only = None if state is None else State(opt.one_of(state, [live.value for live in LIVE], "--state"))
     with cli.open(queue) as app:
         messages, now = app.store.run(app.store.messages.list(queue, state=only, limit=limit)), now_of(app)
     cli.listing(views.MESSAGES, messages, now=now, empty="no message matches", limit=limit)
@@ -373,13 +365,8 @@ def timeline(
         off = info.settings.journal is JournalLevel.OFF
         hint = f"the journal of this queue is off: tarry queue edit {queue} --journal events" if off else None
         raise NotFound(f"queue {queue} has no events of the key {key!r}", hint=hint)
-    cli.printer.listing(
-        "tarry.event.list/1",
-        {"events": (LiveEvent.of(event, detail=event.detail) for event in events)},
-        _COLUMNS,
-        (_row(event, before) for event, before in zip(events, [None, *events], strict=False)),
-        more={"queue": queue, "key": key, "live": None if live is None else plain(Message.of(live))},
-    )
+    more = {"queue": queue, "key": key, "live": None if live is None else plain(Message.of(live))}
+    cli.listing(_TIMELINE, list(map(TimelineEvent, events, [None, *events])), more=more)
     cli.note(_summary(live, events, now))
 
 
@@ -390,18 +377,6 @@ def _summary(live: StoredMessage[bytes] | None, events: Sequence[Event], now: da
     if live.state is State.LEASED and live.lease_until is not None:
         return f"{count}; leased now, until {views.due(live.lease_until, now)}"
     return f"{count}; {live.state.value} now, due {views.due(live.due_at, now)}"
-
-
-def _row(event: Event, before: Event | None) -> list[Value]:
-    since = "" if before is None else f"+{roughly(max(event.at - before.at, timedelta(0)))}"
-    version = "" if event.version is None else str(event.version)
-    return [
-        instant(event.at),
-        since,
-        Cell(event.kind.value, _STYLES.get(event.kind, "")),
-        version,
-        event_details(event),
-    ]
 
 
 def event_details(event: Event) -> str:
@@ -426,3 +401,26 @@ def event_details(event: Event) -> str:
     if event.error:
         parts.append(shortened(event.error.partition("\n")[0], views.PAYLOAD_WIDTH))
     return ", ".join(parts)
+
+
+class TimelineEvent(NamedTuple):
+    """An event, and the event before it."""
+
+    event: Event
+    before: Event | None
+
+    @property
+    def after(self) -> str:
+        return "" if self.before is None else f"+{roughly(max(self.event.at - self.before.at, timedelta(0)))}"
+
+
+_TIMELINE: EntityView[TimelineEvent] = entity_view(
+    "tarry.event.list/1",
+    "events",
+    TableColumn("at (UTC)", "event.at"),
+    TableColumn("after", right=True),
+    TableColumn("event", "event.kind", style=_STYLES),
+    TableColumn("version", "event.version", right=True),
+    TableColumn("details", lambda entry: event_details(entry.event)),
+    data=lambda entry: LiveEvent.of(entry.event, detail=entry.event.detail),
+)

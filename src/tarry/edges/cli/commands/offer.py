@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tarry.core.errors import InvalidInput, UnknownQueue
-from tarry.core.messages.model import Conflict, ConflictRule
+from tarry.core.messages.model import Conflict, ConflictRule, Filter
 from tarry.core.messages.outcomes import Settled
 from tarry.core.messages.states import State
 from tarry.edges.cli import options as opt
@@ -17,7 +17,7 @@ from tarry.edges.cli.exit_codes import Conflicting, ExitCode
 from tarry.edges.cli.help import argument, option
 from tarry.edges.cli.options import due_of, headers_of, parsed
 from tarry.edges.cli.output.payloads import payload_line, raw_queue, read_payload
-from tarry.edges.cli.output.printer import Cell, EntityView, TableColumn, plain
+from tarry.edges.cli.output.printer import Cell, EntityView, TableColumn, entity_view, plain
 from tarry.edges.cli.output.views import MESSAGES, due
 from tarry.edges.formats import delay, duration, exact, instant, plural
 from tarry.wire import messages as wire
@@ -196,8 +196,8 @@ _COLUMNS: Sequence[TableColumn[Delivery[Content]]] = (
     TableColumn("type"),
 )
 _PAYLOAD: TableColumn[Delivery[Content]] = TableColumn("payload", lambda delivery: payload_line(delivery.payload))
-_ACKED: EntityView[Delivery[Content]] = EntityView(
-    "tarry.delivery.list/1", _acked_data, (*_COLUMNS, _PAYLOAD), "messages"
+_ACKED: EntityView[Delivery[Content]] = entity_view(
+    "tarry.delivery.list/1", "messages", *_COLUMNS, _PAYLOAD, data=_acked_data
 )
 _LEASE: Sequence[TableColumn[Delivery[Content]]] = (
     TableColumn("token", lambda d: str(d.token)),
@@ -207,9 +207,8 @@ _LEASED = replace(_ACKED, data=_leased_data, columns=(*_COLUMNS, *_LEASE, _PAYLO
 
 
 def _peek(cli: CommandSession, app: App, queue: str, most: int, type_: str | None, *, lowest_first: bool) -> None:
-    ready = app.store.run(app.store.messages.list(queue, state=State.READY, limit=PEEKED))
-    messages = [message for message in ready if type_ is None or message.type == type_]
-    # In delivery order; the store lists by due time.
+    ready = app.store.messages.list(queue, state=State.READY, limit=PEEKED, filter=Filter(type=type_))
     sign = 1 if lowest_first else -1
-    messages.sort(key=lambda message: (sign * message.priority, message.due_at, message.version))
+    # In delivery order; the store lists by due time.
+    messages = sorted(app.store.run(ready), key=lambda each: (sign * each.priority, each.due_at, each.version))
     cli.listing(MESSAGES, messages[:most], now=now_of(app), empty="nothing is due")

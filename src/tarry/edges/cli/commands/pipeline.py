@@ -12,6 +12,7 @@ from tarry.edges.cli.output.printer import Cell
 from tarry.edges.cli.pipeline.jobs import arguments, chosen, load, registry_of, run_jobs
 from tarry.edges.cli.pipeline.spark import progress_bar, spark_for
 from tarry.edges.formats import delay, duration
+from tarry.wire.base import data_of
 
 SHORTEST_EVERY = timedelta(seconds=1)
 OUTCOMES = ("offered", "acked", "nacked", "expired", "buried", "dropped")
@@ -198,8 +199,6 @@ def forget(
     percentiles stay. Refused while the message is live or dead. After an interruption, run it again. The audit has a hash of
     the key.
     """
-    from tarry.wire.base import data_of
-
     module = load("forget")
     if cli.audited is not None:
         detail = {**(cli.audited.detail or {}), "key": f"sha256 {module.hash_of(key)}"}
@@ -280,8 +279,6 @@ def verify(
     is missing, duplicated or different; samples are shown. Files of days before today are compared with the journal
     once; after that, only their existence and size.
     """
-    from tarry.wire.base import data_of
-
     module = load("verify")
     with cli.open() as app, spark_for(cli, app, master) as spark, progress_bar(cli, spark, "verify"):
         summary = module.run(spark, app, arguments(module, {"lake": lake, "full": full}))

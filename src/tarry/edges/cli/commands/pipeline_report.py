@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from tarry.core.extras import needs_extra
 from tarry.edges.cli.context import CommandSession, command, now_of
 from tarry.edges.cli.exit_codes import CommandFailed, ExitCode, NotFound, Usage
 from tarry.edges.cli.help import argument, option
 from tarry.edges.cli.options import Lake, OnlyQueue, Yes
-from tarry.edges.cli.output.printer import Cell, Columns, TableColumn
-from tarry.edges.formats import duration, exact, instant, plural, roughly
+from tarry.edges.cli.output.printer import EntityView, TableColumn, entity_view
+from tarry.edges.formats import duration, exact, plural, roughly
+from tarry.wire.base import data_of
 
 if TYPE_CHECKING:
     from tarry.core.analytics.manifest import PastRun
     from tarry.edges.spark.report.values import Report
-
-_RUNS: Columns = (
-    TableColumn("job", style="bold"),
-    TableColumn("state"),
-    TableColumn("last run"),
-    TableColumn("took", right=True),
-    TableColumn("result"),
-)
-_LAKE: TableColumn[Any] = TableColumn("lake")
-_STATES = {"done": "green", "failed": "red", "lost": "red", "running": "yellow"}
 
 
 @command(
@@ -45,8 +37,6 @@ def report(
 
     Throughput, lag, failures, consumers, anomalies and the forecast of the last run. Needs no Spark.
     """
-    from tarry.wire.base import data_of
-
     back = duration(last, "--last")
     if not back:
         raise Usage(f"--last must be positive, got {last}")
@@ -78,7 +68,7 @@ def write_html(results: Report, path: Path) -> None:
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise CommandFailed(f"the report cannot be written: {error}", ExitCode.FAILED) from error
+        raise CommandFailed(f"the report cannot be written: {error}") from error
 
 
 @command("pipeline status", "tarry pipeline status", "tarry pipeline status -o json")
@@ -89,10 +79,9 @@ def status(cli: CommandSession, lake: Lake = None) -> ExitCode | None:
     of a job failed, on any lake.
     """
     from tarry.app import default_lake
-    from tarry.wire.base import data_of
 
     with cli.open() as app:
-        from tarry.edges.spark.report.gather import last_runs, summary_line
+        from tarry.edges.spark.report.gather import last_runs
 
         runs = last_runs(app)
         location = _location(str(default_lake()) if lake is None else lake)
@@ -102,11 +91,9 @@ def status(cli: CommandSession, lake: Lake = None) -> ExitCode | None:
     latest = max((batch.max_at for batch in batches if batch.max_at), default=None)
     failed = [run for run in runs if run.failed]
     several = len({run.lake for run in runs if run.lake is not None}) > 1
-    cli.printer.listing(
-        "tarry.pipeline.status/1",
-        {"jobs": [data_of(run) for run in runs]},
-        (*_RUNS, _LAKE) if several else _RUNS,
-        [[*_row(run, summary_line(run)), *([run.lake or ""] if several else [])] for run in runs],
+    cli.listing(
+        replace(_RUNS, columns=(*_RUNS.columns, TableColumn("lake"))) if several else _RUNS,
+        runs,
         more={
             "lake": location,
             "archive": {"batches": len(batches), "events": events, "latest_event_at": exact(latest)},
@@ -148,6 +135,22 @@ def _location(lake: str) -> str:
     return lake.rstrip("/") if "://" in lake else str(Path(lake.removeprefix("file:")).expanduser().absolute())
 
 
-def _row(run: PastRun, result: str) -> list[str | Cell]:
-    took = "" if run.ended_at is None else roughly(max(run.ended_at - run.started_at, timedelta(0)))
-    return [run.job, Cell(run.state, _STATES.get(run.state, "")), instant(run.started_at), took, result]
+def _took(run: PastRun) -> str:
+    return "" if run.ended_at is None else roughly(max(run.ended_at - run.started_at, timedelta(0)))
+
+
+def _result(run: PastRun) -> str:
+    from tarry.edges.spark.report.gather import summary_line
+
+    return summary_line(run)
+
+
+_RUNS: EntityView[PastRun] = entity_view(
+    "tarry.pipeline.status/1",
+    "jobs",
+    TableColumn("job", style="bold"),
+    TableColumn("state", style={"done": "green", "failed": "red", "lost": "red", "running": "yellow"}),
+    TableColumn("last run", "started_at"),
+    TableColumn("took", _took, right=True),
+    TableColumn("result", _result),
+)

@@ -13,6 +13,7 @@ from tarry.edges.cli.output.printer import Cell, Columns, Printer, TableColumn
 from tarry.edges.cli.pipeline.jobs import arguments, load
 from tarry.edges.cli.pipeline.spark import progress_bar, spark_for
 from tarry.edges.formats import duration
+from tarry.wire.base import data_of
 
 if TYPE_CHECKING:
     from tarry.edges.spark.jobs.simulate import SimulatedQueue
@@ -45,8 +46,6 @@ def simulate(
     error is shown, and the exit code is 7 if it is too large to trust the result. Reads the facts of the lake and changes
     nothing.
     """
-    from tarry.wire.base import data_of
-
     if not options.queue:
         raise Usage("simulate needs a queue", hint="tarry pipeline simulate --queue orders --workers 8")
     module = load("simulate")

@@ -143,7 +143,7 @@ def worker(
         if not reload:
             process.load()  # report an invalid target once, before any process starts
         cli.prepare()
-        return WorkerSupervisor(process, sys.argv[1:], changes).run()
+        return asyncio.run(WorkerSupervisor(process, sys.argv[1:], changes).run())
     cli.prepare(announce=parent is None)
     return process.run(cli.dsn, parent)
 
@@ -280,16 +280,15 @@ def _data(report: SweepReport) -> dict[str, Any]:
 
 
 def _sentence(report: SweepReport) -> str:
-    parts = [
-        f"{plural(report.expired, 'lease')} expired" if report.expired else "",
-        f"{plural(report.buried, 'message')} died" if report.buried else "",
-        f"{plural(report.redriven, 'dead letter')} redriven" if report.redriven else "",
-        f"{plural(report.labelled, 'error')} fingerprinted" if report.labelled else "",
-        f"{plural(report.removed, 'message')} of deleted queues removed" if report.removed else "",
-        f"{plural(report.partitions.made, 'partition')} created"
-        if report.partitions and report.partitions.made
-        else "",
-        f"{plural(report.days_pruned, 'day')} of the journal dropped" if report.days_pruned else "",
-        *(f"{problem.what}: {problem.detail} ({problem.hint})" for problem in report.vacuum_problems),
-    ]
-    return "; ".join(part for part in parts if part) or "nothing to do"
+    counts = (
+        (report.expired, "lease", "expired"),
+        (report.buried, "message", "died"),
+        (report.redriven, "dead letter", "redriven"),
+        (report.labelled, "error", "fingerprinted"),
+        (report.removed, "message", "of deleted queues removed"),
+        (report.partitions.made if report.partitions else 0, "partition", "created"),
+        (report.days_pruned, "day", "of the journal dropped"),
+    )
+    parts = [f"{plural(n, noun)} {what}" for n, noun, what in counts if n]
+    parts += [f"{problem.what}: {problem.detail} ({problem.hint})" for problem in report.vacuum_problems]
+    return "; ".join(parts) or "nothing to do"

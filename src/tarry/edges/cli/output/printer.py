@@ -69,10 +69,19 @@ class EntityView(Generic[T]):
 
     schema: str
     """The schema of a list; `tarry.queue.list/1` has items `tarry.queue/1`."""
-    data: Callable[[T], Any]
-    columns: Sequence[TableColumn[T]]
     name: str
     """The JSON field that contains a list."""
+    columns: Sequence[TableColumn[T]]
+    data: Callable[[T], Any]
+
+
+def entity_view(
+    schema: str, name: str, *columns: TableColumn[T], data: Callable[[T], Any] | None = None
+) -> EntityView[T]:
+    """A view whose JSON form, unless `data` returns it, has the fields of the entity."""
+    from tarry.wire.base import data_of
+
+    return EntityView(schema, name, columns, data or data_of)
 
 
 Columns = Sequence[TableColumn[Any]]
@@ -109,24 +118,17 @@ class Printer:
         self.line_by_line = output is Output.JSONL
 
     def listing(
-        self,
-        schema: str,
-        items: Mapping[str, Iterable[Any]],
-        columns: Columns,
-        rows: Iterable[Sequence[Value]],
-        *,
-        now: datetime | None = None,
-        more: Mapping[str, Any] | None = None,
+        self, view: EntityView[T], items: Iterable[T], *, now: datetime | None, more: Mapping[str, Any] | None
     ) -> None:
-        """Print a list. `items` has one entry: the list name and its JSON items. `more`: further JSON fields."""
-        ((name, values),) = items.items()
-        if self.line_by_line:
-            for value in values:
-                self._json({"schema": _item_schema(schema), **plain(value)})
-        elif not self.for_people:
-            self._json({"schema": schema, **(more or {}), name: [plain(value) for value in values]})
+        """Print a list of entities. `more`: further fields of the JSON document."""
+        if self.for_people:
+            columns = [column for column in view.columns if column.only != "record"]
+            self.table(columns, ([column.value(item) for column in columns] for item in items), now)
+        elif self.line_by_line:
+            for item in items:
+                self.record(_item_schema(view.schema), view.data(item))
         else:
-            self.table(columns, rows, now)
+            self._json({"schema": view.schema, **(more or {}), view.name: [plain(view.data(item)) for item in items]})
 
     def view(
         self, view: EntityView[T], item: T, *, now: datetime | None = None, more: Mapping[str, Any] | None = None

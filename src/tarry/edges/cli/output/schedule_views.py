@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tarry.core.cron.model import times
 from tarry.edges.cli.output.payloads import payload_line
-from tarry.edges.cli.output.printer import Cell, EntityView, TableColumn, Value
+from tarry.edges.cli.output.printer import Cell, EntityView, TableColumn, Value, entity_view
 from tarry.edges.formats import instant, relative
 from tarry.wire import schedules as wire
 from tarry.wire.base import data_of
@@ -75,59 +75,52 @@ def _tick(record: TickRecord) -> str:
     return instant(record.tick) + ("" if record.until is None else f" … {instant(record.until)}")
 
 
-def _fire_data(noted: NotedFire) -> dict[str, Any]:
-    return {**data_of(noted.fire), "local": local(noted.fire.tick, noted.zone), "note": noted.note or None}
-
-
-SCHEDULES: EntityView[Scheduled] = EntityView(
+SCHEDULES: EntityView[Scheduled] = entity_view(
     "tarry.schedule.list/1",
-    lambda schedule: wire.Schedule.of(schedule.state, schedule.now),
-    (
-        TableColumn("schedule", "state.spec.name", style="bold"),
-        TableColumn("when", lambda schedule: times(schedule.state.spec.schedule)),
-        TableColumn("zone", "state.spec.schedule.zone"),
-        TableColumn("queue", "state.spec.queue"),
-        TableColumn("next", _next),
-        TableColumn("state", _standing),
-        TableColumn("priority", "state.spec.priority", only="record"),
-        TableColumn("type", "state.spec.type", only="record"),
-        TableColumn("misfire", "state.spec.policy.misfire"),
-        TableColumn("catch up", "state.spec.policy.catch_up_for", only="record"),
-        TableColumn("grace", "state.spec.policy.grace_for", only="record"),
-        TableColumn("overlap", "state.spec.policy.overlap"),
-        TableColumn("jitter", "state.spec.policy.jitter_for", only="record"),
-        TableColumn("in advance", "state.spec.policy.in_advance_for", only="record"),
-        TableColumn("from", lambda schedule: _bound(schedule.state.spec.policy.start_at), only="record"),
-        TableColumn("to", lambda schedule: _bound(schedule.state.spec.policy.end_at), only="record"),
-        TableColumn("hash", "state.spec.hash", only="record"),
-        TableColumn("source", "state.spec.source"),
-        TableColumn("installed at", lambda schedule: instant(schedule.state.installed_at), only="record"),
-        TableColumn("paused because", lambda schedule: schedule.state.paused_reason or None, only="record"),
-        TableColumn("payload", _payload, only="record"),
-    ),
     "schedules",
+    TableColumn("schedule", "state.spec.name", style="bold"),
+    TableColumn("when", lambda schedule: times(schedule.state.spec.schedule)),
+    TableColumn("zone", "state.spec.schedule.zone"),
+    TableColumn("queue", "state.spec.queue"),
+    TableColumn("next", _next),
+    TableColumn("state", _standing),
+    TableColumn("priority", "state.spec.priority", only="record"),
+    TableColumn("type", "state.spec.type", only="record"),
+    TableColumn("misfire", "state.spec.policy.misfire"),
+    TableColumn("catch up", "state.spec.policy.catch_up_for", only="record"),
+    TableColumn("grace", "state.spec.policy.grace_for", only="record"),
+    TableColumn("overlap", "state.spec.policy.overlap"),
+    TableColumn("jitter", "state.spec.policy.jitter_for", only="record"),
+    TableColumn("in advance", "state.spec.policy.in_advance_for", only="record"),
+    TableColumn("from", lambda schedule: _bound(schedule.state.spec.policy.start_at), only="record"),
+    TableColumn("to", lambda schedule: _bound(schedule.state.spec.policy.end_at), only="record"),
+    TableColumn("hash", "state.spec.hash", only="record"),
+    TableColumn("source", "state.spec.source"),
+    TableColumn("installed at", lambda schedule: instant(schedule.state.installed_at), only="record"),
+    TableColumn("paused because", lambda schedule: schedule.state.paused_reason or None, only="record"),
+    TableColumn("payload", _payload, only="record"),
+    data=lambda schedule: wire.Schedule.of(schedule.state, schedule.now),
 )
 _VERDICTS = {"planned": "green", "triggered": "green", "backfilled": "green", "skipped": "yellow", "withdrawn": "blue"}
-TICKS: EntityView[TickRecord] = EntityView(
+TICKS: EntityView[TickRecord] = entity_view(
     "tarry.tick.list/1",
-    data_of,
-    (
-        TableColumn("tick", _tick),
-        TableColumn("verdict", "verdict.value", style=_VERDICTS),
-        TableColumn("reason"),
-        TableColumn("decided", lambda record: instant(record.decided_at)),
-        TableColumn("message", lambda record: (record.key or "") + (" (live)" if record.live else "")),
-    ),
     "ticks",
+    TableColumn("tick", _tick),
+    TableColumn("verdict", "verdict.value", style=_VERDICTS),
+    TableColumn("reason"),
+    TableColumn("decided", lambda record: instant(record.decided_at)),
+    TableColumn("message", lambda record: (record.key or "") + (" (live)" if record.live else "")),
 )
-FIRES: EntityView[NotedFire] = EntityView(
+FIRES: EntityView[NotedFire] = entity_view(
     "tarry.fire.list/1",
-    _fire_data,
-    (
-        TableColumn("tick", lambda noted: instant(noted.fire.tick)),
-        TableColumn("local", lambda noted: local(noted.fire.tick, noted.zone)),
-        TableColumn("in", lambda noted: relative(noted.fire.tick, noted.now).removeprefix("in ")),
-        TableColumn("note"),
-    ),
     "fires",
+    TableColumn("tick", lambda noted: instant(noted.fire.tick)),
+    TableColumn("local", lambda noted: local(noted.fire.tick, noted.zone)),
+    TableColumn("in", lambda noted: relative(noted.fire.tick, noted.now).removeprefix("in ")),
+    TableColumn("note"),
+    data=lambda noted: {
+        **data_of(noted.fire),
+        "local": local(noted.fire.tick, noted.zone),
+        "note": noted.note or None,
+    },
 )

@@ -7,7 +7,7 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, timedelta
 from enum import Enum
 from importlib import import_module
@@ -38,27 +38,16 @@ _SCHEMA = "tarry.pipeline.run/1"
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
+    """The result of one job, with the fields of its JSON form."""
+
     job: str
+    ok: bool
     seconds: float
-    summary: Any = None
-    error: str | None = None
-    hint: str | None = None
-    code: ExitCode = ExitCode.OK
-
-    @property
-    def ok(self) -> bool:
-        return self.error is None
-
-    def data(self) -> dict[str, Any]:
-        return {
-            "job": self.job,
-            "ok": self.ok,
-            "seconds": round(self.seconds, 3),
-            "line": None if self.summary is None else str(self.summary.line()),
-            "summary": None if self.summary is None else data_of(self.summary),
-            "error": self.error,
-            "hint": self.hint,
-        }
+    line: str | None
+    summary: Any
+    error: str | None
+    hint: str | None
+    code: ExitCode = field(repr=False)
 
 
 def chosen(names: Sequence[str], *, prune: bool) -> list[str]:
@@ -138,23 +127,28 @@ def run_jobs(
             results = [_run(cli, spark, app, name, modules[name], given) for name, given in jobs.items()]
             if every is None:
                 if not (cli.printer.for_people or cli.printer.line_by_line):
-                    more = {"ok": all(result.ok for result in results)}
-                    cli.printer.listing(_SCHEMA, {"jobs": [result.data() for result in results]}, (), (), more=more)
+                    ok = all(result.ok for result in results)
+                    cli.printer.record(_SCHEMA, {"ok": ok, "jobs": [data_of(result) for result in results]})
                 return _code(results)
             if not all(result.ok for result in results) and not alive(spark):
-                raise CommandFailed("Spark has ended; start the command again", ExitCode.FAILED, hint=jvm_log.hint())
-            _pause(cli, every - timedelta(seconds=time.monotonic() - started_s), every)
+                raise CommandFailed("Spark has ended; start the command again", hint=jvm_log.hint())
+            left_s = every.total_seconds() - (time.monotonic() - started_s)
+            if left_s <= 0:
+                cli.note(f"the round took longer than {every.total_seconds():g} s: the next one starts immediately")
+            else:
+                threading.Event().wait(left_s)  # never set: a wait that Ctrl-C interrupts immediately
 
 
 def _run(
     cli: CommandSession, spark: SparkSession, app: App, name: str, module: Any, given: Mapping[str, Any]
 ) -> JobResult:
     started_s = time.monotonic()
-    summary = error = hint = None
+    summary = line = error = hint = None
     code = ExitCode.OK
     try:
         with progress_bar(cli, spark, name):
             summary = module.run(spark, app, arguments(module, given))
+        line = str(summary.line())
     except TarryError as failure:
         error, hint, code = without_secrets(failure.message), failure.hint, code_of(failure)
     except Exception as failure:
@@ -164,7 +158,8 @@ def _run(
             sys.stderr.write(without_secrets("".join(traceback.format_exception(failure))))
         error = without_secrets(reason(failure))
         hint, code = jvm_log.hint(), ExitCode.FAILED
-    result = JobResult(name, time.monotonic() - started_s, summary, error, hint, code)
+    seconds = round(time.monotonic() - started_s, 3)
+    result = JobResult(name, error is None, seconds, line, summary, error, hint, code)
     _print(cli, result)
     return result
 
@@ -172,9 +167,9 @@ def _run(
 def _print(cli: CommandSession, result: JobResult) -> None:
     """Print the result as soon as the job finishes. A JSON document is printed after the last job."""
     if cli.printer.line_by_line:
-        cli.printer.listing(_SCHEMA, {"jobs": [result.data()]}, (), ())
+        cli.printer.record(_SCHEMA, data_of(result))
     elif cli.printer.for_people and result.ok:
-        cli.printer.lines([f"{result.summary.line()} ({result.seconds:.1f} s)"])
+        cli.printer.lines([f"{result.line} ({result.seconds:.1f} s)"])
     if not result.ok and (cli.printer.for_people or cli.printer.line_by_line):
         sys.stderr.write(f"error: {shown(result.job)}: {shown(' '.join((result.error or '').split()))}\n")
         if result.hint:
@@ -187,11 +182,3 @@ def _code(results: Sequence[JobResult]) -> ExitCode:
     if succeeded == len(results) or len(results) == 1:
         return results[0].code
     return ExitCode.PARTLY if succeeded else ExitCode.FAILED
-
-
-def _pause(cli: CommandSession, left: timedelta, every: timedelta) -> None:
-    if left <= timedelta(0):
-        cli.note(f"the round took longer than {every.total_seconds():g} s: the next one starts immediately")
-        return
-    # Never set: a wait that Ctrl-C interrupts immediately.
-    threading.Event().wait(left.total_seconds())

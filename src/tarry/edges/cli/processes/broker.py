@@ -75,18 +75,17 @@ async def dev_parts(dsn: str | None, port: int, environment: str) -> AsyncGenera
 
 
 async def dev(cli: CommandSession, target: str | None, port: int) -> None:
-    process = (
-        None if target is None else WorkerProcess(target, WorkerSettings(grace=_DEV_GRACE, release=release_from()))
-    )
-    worker = None if process is None else process.load()  # report an invalid target before anything starts
+    settings = WorkerSettings(grace=_DEV_GRACE, release=release_from())
+    # Loaded first: an invalid target is reported before anything starts.
+    worker = None if target is None else WorkerProcess(target, settings).load()
     stop = stop_on_signals(grace=timedelta(0) if worker is None else _DEV_GRACE)
     async with dev_parts(cli.dsn, port, "dev") as (app, url):
         collect_rarely()
         await _print_dev(cli, app, url, target, () if worker is None else worker.queues)
-        if worker is None or process is None:
+        if worker is None:
             await stop.wait()
         else:
-            await worker.run(app, process.settings, stop=stop)
+            await worker.run(app, settings, stop=stop)
     cli.note("stopped")
 
 

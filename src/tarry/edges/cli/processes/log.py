@@ -53,14 +53,12 @@ def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     return "\n".join(map(shown, without_secrets(text).split("\n")))
 
 
-class _Handler(logging.StreamHandler[Any]): ...
-
-
 def log_to(*, json_lines: bool, quiet: bool, verbose: bool = False) -> None:
     """Send the records of every logger, including user modules, to one handler. `verbose`: Tarry's loggers at DEBUG."""
-    root, handler = logging.getLogger(), _Handler(sys.stdout if json_lines else sys.stderr)
+    root, handler = logging.getLogger(), logging.StreamHandler(sys.stdout if json_lines else sys.stderr)
+    handler.name = "tarry"
     handler.setFormatter(_Json() if json_lines else _Lines())
-    root.handlers[:] = [*(other for other in root.handlers if not isinstance(other, _Handler)), handler]
+    root.handlers[:] = [*(other for other in root.handlers if other.name != "tarry"), handler]
     root.setLevel(logging.WARNING if quiet else logging.INFO)
     logging.getLogger("psycopg").propagate = False  # its pool logs every attempt to connect
     logging.getLogger("uvicorn").setLevel(logging.WARNING)

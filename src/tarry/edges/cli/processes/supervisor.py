@@ -11,6 +11,7 @@ import sys
 import time
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +36,15 @@ def changes_below(folder: Path) -> AsyncIterator[Any]:
     return awatch(folder, watch_filter=PythonFilter(), debounce=300)
 
 
+@dataclass(slots=True)
 class Child:
     """A process that stops when its pipe is closed, by the supervisor or because the supervisor exited.
 
     No signal is used: a service manager may signal every process, and a second signal means an immediate exit.
     """
 
-    def __init__(self, process: Process, pipe: int) -> None:
-        self.process = process
-        self.pid = process.pid
-        self._pipe: int | None = pipe
+    process: Process
+    pipe: int | None
 
     @classmethod
     async def started(cls, command: Sequence[str], log: int | None = None) -> Child:
@@ -64,9 +64,9 @@ class Child:
         return cls(process, pipe)
 
     def stop(self) -> None:
-        if self._pipe is not None:
-            os.close(self._pipe)
-            self._pipe = None
+        if self.pipe is not None:
+            os.close(self.pipe)
+            self.pipe = None
 
 
 class WorkerSupervisor:
@@ -83,10 +83,7 @@ class WorkerSupervisor:
         self._killed = False
         self._is_invalid = False
 
-    def run(self) -> ExitCode:
-        return asyncio.run(self._run())
-
-    async def _run(self) -> ExitCode:
+    async def run(self) -> ExitCode:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._handle_signal, number.name)
@@ -117,7 +114,7 @@ class WorkerSupervisor:
             elif changed.is_set():
                 failures = 0
             elif code == ExitCode.OK:
-                _log.info("process %d has drained, and is not started again", child.pid)
+                _log.info("process %d has drained, and is not started again", child.process.pid)
                 self._codes.append(code)
                 return
             elif code == ExitCode.USAGE and self._changes is None:
@@ -125,7 +122,7 @@ class WorkerSupervisor:
                 self._stop()
             else:
                 failures = 1 if time.monotonic() - started_s > _SETTLED_S else failures + 1
-                await self._pause(child.pid, code, failures, changed)
+                await self._pause(child.process.pid, code, failures, changed)
 
     async def _ended(self, child: Child) -> int:
         """Wait for the exit code. After a stop the process gets the grace and a little more, then it is killed."""
@@ -136,7 +133,7 @@ class WorkerSupervisor:
         timeout_s = self._worker.settings.grace.total_seconds() + _KILL_AFTER_S
         done, _ = await asyncio.wait({ended}, timeout=timeout_s)
         if not done:
-            _log.error("process %d does not stop: killing it", child.pid)
+            _log.error("process %d does not stop: killing it", child.process.pid)
             child.process.kill()
         return await ended
 

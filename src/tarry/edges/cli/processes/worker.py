@@ -33,8 +33,12 @@ class WorkerProcess:
     probes: ProbeOptions = NO_PROBES
 
     def load(self) -> Worker:
-        """The worker, after checking that it has a handler for every queue of the settings."""
-        worker = find(self.target)
+        """The worker, imported from the current folder or sys.path; it has a handler for every queue of the settings."""
+        module, worker = imported(self.target, what="worker", example="tarry worker shop.tasks:worker")
+        if not isinstance(worker, Worker):
+            workers = [name for name, attribute in vars(module).items() if isinstance(attribute, Worker)]
+            hint = f"there is {module.__name__}:{workers[0]}" if workers else "create one: worker = tarry.Worker()"
+            raise wrong_type(self.target, worker, "a tarry.Worker", hint=hint)
         worker.sources(self.settings)
         return worker
 
@@ -98,16 +102,6 @@ def run_fast(main: Coroutine[Any, Any, R]) -> R:
         from asyncio import new_event_loop
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(main)
-
-
-def find(target: str) -> Worker:
-    """The worker of `module:worker`, imported from the current folder or sys.path."""
-    module, value = imported(target, what="worker", example="tarry worker shop.tasks:worker")
-    if not isinstance(value, Worker):
-        workers = [name for name, attribute in vars(module).items() if isinstance(attribute, Worker)]
-        hint = f"there is {module.__name__}:{workers[0]}" if workers else "create one: worker = tarry.Worker()"
-        raise wrong_type(target, value, "a tarry.Worker", hint=hint)
-    return value
 
 
 def _stop_with_parent(pipe: int, stop: asyncio.Event, grace: timedelta) -> None:

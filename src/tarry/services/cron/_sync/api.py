@@ -117,4 +117,4 @@ class Cron:
         """Stop planning. Planned messages stay."""
         background, self._background = self._background, None
         if background is not None:
-            background.stop()
+            background.end()
