@@ -157,11 +157,7 @@ class PostgresDeadLetters(PostgresRole):
         return None if current is None else replace(current, moved=moved or 0)
 
     def next_redrive_in(self) -> PostgresOperation[timedelta | None]:
-        def decode(rows: builtins.list[Row]) -> timedelta | None:
-            wait_for = value(rows)
-            return None if wait_for is None else max(wait_for, timedelta(0))
-
-        return self._sql("dead_letters/redrive_next", decode)
+        return self._sql("dead_letters/redrive_next", value)
 
     @operation()
     def label(self, *, limit: int = 1000, leadership: Leadership | None = None) -> Op[int]:
