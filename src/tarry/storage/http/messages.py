@@ -202,8 +202,7 @@ class HttpMessages:
             "priority": filter.priority,
             "key_prefix": filter.key_prefix,
         }
-        given = {name: value for name, value in params.items() if value is not None}
-        listing = queue_call("GET", queue, "/messages", params=given)
+        listing = queue_call("GET", queue, "/messages", params=params)
         return fetch_pages(wire.Messages, "messages", listing, limit, BATCH)
 
 
@@ -212,7 +211,7 @@ class HttpJournal:
     def timeline(self, queue: str, key: str, *, limit: int = 1000, before: int | None = None) -> Op[list[Event]]:
         newest: list[Event] = []
         while (missing := limit - len(newest)) > 0:
-            params = {"limit": min(missing, 10_000)} | ({} if before is None else {"before": before})
+            params = {"limit": min(missing, 10_000), "before": before}
             page = yield from fetch(events.Timeline, _message_call("GET", queue, key, "/timeline", params=params))
             newest = [*(event.core() for event in page.events), *newest]
             before = page.next

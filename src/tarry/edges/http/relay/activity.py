@@ -33,21 +33,6 @@ _LISTED = access(Action.READ, Scope.LISTED)
 _HISTORY_LIMIT = 11_001  # events up to the last page
 _ANOMALY_LIMIT = 11_000
 _CONSUMER_HOURS = 10_000
-_UPDATES = {
-    EventKind.OFFERED: ("enqueue", "queued"),
-    EventKind.CRON_PLANNED: ("enqueue", "queued"),
-    EventKind.LEASED: ("dequeue", "processing"),
-    EventKind.ACKED: ("acknowledge", "acknowledged"),
-    EventKind.NACKED: ("requeue", "queued"),
-    EventKind.RELEASED: ("requeue", "queued"),
-    EventKind.EXPIRED: ("requeue", "queued"),
-    EventKind.REDRIVEN: ("requeue", "queued"),
-    EventKind.BURIED: ("move_to_dlq", "dead"),
-    EventKind.DROPPED: ("delete", "queued"),
-    EventKind.CRON_REPLACED: ("delete", "queued"),
-    EventKind.DISCARDED: ("delete", "dead"),
-}
-"""Relay's type and status for each kind of live event. Other kinds are an `update` of a queued message."""
 
 
 @router.get("/activity", openapi_extra=_LISTED)
@@ -55,7 +40,7 @@ async def activity(request: BrokerRequest, query: Annotated[wire.ActivityQuery, 
     """Events, newest first. `total` is a lower bound: it exceeds the events up to this page if there are more."""
     consumer, events, end = storable(query.consumer_id, "consumer_id"), list[Event](), query.offset + query.limit
     selection = _selection(request, query, min(1_000, end + 1))
-    kinds = [kind for kind in EventKind if query.action in (None, wire.action(kind))]
+    kinds = [kind for kind in EventKind if query.action in (None, wire.words(kind)[0])]
     with suppress(UnknownQueue):
         if query.message_id is None:
             async for page in journal_pages(request, selection, kinds, consumer):
@@ -174,7 +159,7 @@ async def events(request: BrokerRequest) -> Response:
 
 def _update(position: str, event: Event) -> bytes:
     """A live event without its payload: many clients receive it, and it is kept in buffers."""
-    type, status = _UPDATES.get(event.kind, ("update", "queued"))
+    _, type, status = wire.words(event.kind)
     is_new = type == "enqueue"  # without the message, Relay's page has to reload its list
     ids = [] if event.key is None else [str(MessageId(event.queue, event.key))]
     update = {
