@@ -5,9 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from operator import attrgetter
-from typing import Any, LiteralString, TypeVar
+from typing import Annotated, Any, LiteralString, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from tarry.core.analytics.anomalies import Anomaly, Band, Mute, Severity
 from tarry.core.analytics.manifest import ArchivedDay, ArchivedFile, LakeFile, PastRun
@@ -31,9 +32,9 @@ OF_THE_PORT = (
 class _Position(msgspec.Struct, array_like=True, frozen=True):
     """The sort columns of the last row of a page."""
 
-    at: datetime
-    id: int
-    text: str | None = None
+    at: Annotated[datetime, Meta(tz=True)]
+    id: Annotated[int, Meta(ge=0, le=2**63 - 1)]
+    text: Annotated[str, Meta(pattern=r"^[^\0]*$")] | None = None
 
 
 def minutes(query: AnalyticsQuery) -> Op[AnalyticsPage[MetricMinute]]:
@@ -212,12 +213,9 @@ def _page(
 def _parsed(text: str) -> _Position:
     try:
         position = msgspec.json.decode(base64url_data(text), type=_Position)
-        at = position.at.astimezone(UTC) if position.at.tzinfo is not None else None
+        return msgspec.structs.replace(position, at=position.at.astimezone(UTC))
     except (NotBase64, ValueError, OverflowError, msgspec.MsgspecError):
-        at, position = None, None
-    if position is None or at is None or not 0 <= position.id < 2**63 or "\x00" in (position.text or ""):
-        raise InvalidInput("after: this is not the `next` of a page")
-    return _Position(at, position.id, position.text)
+        raise InvalidInput("after: this is not the `next` of a page") from None
 
 
 def _with_lock(row: Row) -> tuple[PastRun, bool]:
