@@ -398,12 +398,7 @@ def message(row: AnyMessage, *, with_payload: bool = True) -> dict[str, Any]:
         "attempt_count": row.attempt,
         "consumer_id": row.consumer,
         "created_at": seconds(row.created_at),
-        "lock_token": None,
-        "locked_until": None,
-        "dequeued_at": None,
-        "acknowledged_at": None,
-        "max_attempts": None,
-        "ack_timeout_seconds": None,
+        **_WITHOUT_VALUE,
     }
     if isinstance(row, DeadLetter):
         return shown | {"status": "dead", "last_error": row.error or _DEATHS.get(row.reason, row.reason)}
@@ -420,6 +415,9 @@ def message(row: AnyMessage, *, with_payload: bool = True) -> dict[str, Any]:
     return shown | {"status": "queued", "consumer_id": None}
 
 
+_WITHOUT_VALUE = dict.fromkeys(
+    ("lock_token", "locked_until", "dequeued_at", "acknowledged_at", "max_attempts", "ack_timeout_seconds")
+)
 _DEATHS = {"exhausted": "Timeout after max attempts", "buried": "Moved to dead letters"}
 """The error shown for a dead letter without one, after a nack without an error or an expired lease."""
 

@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -55,19 +56,19 @@ def report(pipe: int, verdict: str, message: str = "") -> None:
     os.dup2(2, pipe, inheritable=False)
 
 
+@dataclass(eq=False)
 class Supervisor:
     """Parent of one PostgreSQL, which it restarts after a crash. The supervisor lock is already held."""
 
-    def __init__(
-        self, layout: Layout, binaries: Path, major: int, runtime_dir: Path | None, lock: int, pipe: int
-    ) -> None:
-        self._layout = layout
-        self._binaries = binaries
-        self._major = major
-        self._runtime_dir = runtime_dir
-        self._lock = lock
-        self._pipe = pipe
-        self._log = open_log(layout.log)
+    _layout: Layout
+    _binaries: Path
+    _major: int
+    _runtime_dir: Path | None
+    _lock: int
+    _pipe: int
+
+    def __post_init__(self) -> None:
+        self._log = open_log(self._layout.log)
         self._socket_dir: Path | None = None
         self._postmaster: int | None = None
         self._ending = False
