@@ -32,6 +32,7 @@ from tarry.storage.http.call import HttpOperation, Op, fetch, fetch_pages, fetch
 from tarry.storage.http.queues import in_queues
 from tarry.wire import events, queues
 from tarry.wire import messages as wire
+from tarry.wire.base import same_fields
 from tarry.wire.ids import MessageId, position_text
 
 P = TypeVar("P")
@@ -150,13 +151,8 @@ class HttpMessages:
     def list(
         self, queue: str, *, state: State | None = None, limit: int = 100, filter: Filter = EVERYTHING
     ) -> Op[StoredMessages]:
-        params = {
-            "state": state and state.value,
-            "after": filter.after and position_text(filter.after),
-            "type": filter.type,
-            "priority": filter.priority,
-            "key_prefix": filter.key_prefix,
-        }
+        params = {"state": state and state.value, "after": filter.after and position_text(filter.after)}
+        params |= same_fields(filter, Filter, "after", "payloads")
         listing = queue_call("GET", queue, "/messages", params=params)
         return fetch_pages(wire.Messages, "messages", listing, limit, BATCH)
 
