@@ -101,9 +101,8 @@ async def _shown(request: BrokerRequest, selection: AnalyticsQuery, events: Sequ
 
 @router.delete("/activity/clear", openapi_extra=access(Action.ADMIN, Scope.ALL))
 async def clear(request: BrokerRequest) -> Response:
-    raise wire.problem(
-        405, "method_not_allowed", "NOT_CLEARED", "the activity log is the journal: queues keep it for `retention_for`"
-    )
+    detail = "the activity log is the journal: queues keep it for `retention_for`"
+    raise wire.problem(405, "method_not_allowed", "NOT_CLEARED", detail)
 
 
 @router.get("/activity/anomalies", openapi_extra=_LISTED)

@@ -193,9 +193,8 @@ async def delete_queue(request: BrokerRequest, queue: str, query: Annotated[wire
 async def rename_queue(request: BrokerRequest, queue: str, body: wire.Rename) -> Response:
     request.caller.require(Action.ADMIN, body.newName)
     info = await request.queues.rename(queue, body.newName)
-    return respond(
-        {"message": f"Queue renamed from '{queue}' to '{body.newName}'", "queue": await _shown(request, info)}
-    )
+    message = f"Queue renamed from '{queue}' to '{body.newName}'"
+    return respond({"message": message, "queue": await _shown(request, info)})
 
 
 @router.post("/queues/{queue}/purge", openapi_extra=_ADMIN)
