@@ -1,6 +1,7 @@
 """Events of the journal."""
 
 from base64 import b64decode, b64encode
+from dataclasses import replace
 from typing import Annotated, Any, Self
 
 from msgspec import Meta
@@ -36,11 +37,8 @@ class LiveEvent(Response):
         return super().of(value, **{"payload_hash": payload_hash, "detail": detail or None, **fields})
 
     def core(self) -> events.Event:
-        return self._core(payload=None)
-
-    def _core(self, payload: bytes | None) -> events.Event:
         payload_hash = None if self.payload_hash is None else bytes.fromhex(self.payload_hash)
-        return self.as_core(events.Event, payload_hash=payload_hash, payload=payload)
+        return self.as_core(events.Event, payload_hash=payload_hash, payload=None)
 
 
 class Event(LiveEvent):
@@ -52,7 +50,7 @@ class Event(LiveEvent):
         return super().of(value, payload_base64=payload, detail=value.detail, **fields)
 
     def core(self) -> events.Event:
-        return self._core(None if self.payload_base64 is None else b64decode(self.payload_base64))
+        return replace(super().core(), payload=None if self.payload_base64 is None else b64decode(self.payload_base64))
 
 
 class Timeline(Response):

@@ -26,7 +26,7 @@ class MessageId(NamedTuple):
     key: str
 
     def __str__(self) -> str:
-        return _base64(f"{self.queue}/{self.key}")
+        return base64url(f"{self.queue}/{self.key}".encode())
 
     @classmethod
     def parse(cls, text: str) -> MessageId | None:
@@ -34,7 +34,7 @@ class MessageId(NamedTuple):
         if not _ID.fullmatch(text):
             return None
         try:
-            queue, slash, key = _text(text).partition("/")
+            queue, slash, key = base64url_data(text).decode().partition("/")
             id = cls(limits.check_queue_name(queue), limits.check_key(key))
         except (NotBase64, UnicodeDecodeError, InvalidInput):
             return None
@@ -43,13 +43,13 @@ class MessageId(NamedTuple):
 
 def schedule_id(name: str) -> str:
     """A schedule in a path: its name, or `~` and base64url of a name with other characters than A-Z a-z 0-9 . _ -"""
-    return name if _PLAIN.fullmatch(name) else "~" + _base64(name)
+    return name if _PLAIN.fullmatch(name) else "~" + base64url(name.encode())
 
 
 def parse_schedule_id(text: str) -> str | None:
     """The name; None for text that is not a schedule id, and for other encodings of an id."""
     try:
-        name = check_schedule_name(_text(text[1:]) if text.startswith("~") else text)
+        name = check_schedule_name(base64url_data(text[1:]).decode() if text.startswith("~") else text)
     except (NotBase64, ValueError, InvalidInput):
         return None
     return name if schedule_id(name) == text else None
@@ -74,9 +74,9 @@ def storable(text: str | None, name: str) -> str | None:
     return text
 
 
-def _base64(text: str) -> str:
-    return urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
+def base64url(data: bytes) -> str:
+    return urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-def _text(base64: str) -> str:
-    return urlsafe_b64decode(base64 + "=" * (-len(base64) % 4)).decode()
+def base64url_data(text: str) -> bytes:
+    return urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, Self
 from uuid import UUID
@@ -356,10 +355,6 @@ class Delivery(MessageFields, kw_only=True):
 
 class Deliveries(Response):
     messages: list[Delivery]
-
-    @classmethod
-    def of(cls, queue: str, leases: Sequence[Lease[Content]]) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return cls(messages=[Delivery.of(queue, lease) for lease in leases])
 
 
 class Message(MessageFields, kw_only=True):

@@ -87,11 +87,7 @@ def _is_json(data: bytes) -> bool:
     return True
 
 
-def _encode(content: Content) -> tuple[bytes, str | None]:
-    return content.data, content.content_type
-
-
-CONTENT: Codec[Content] = Codec(_encode, Content)
+CONTENT: Codec[Content] = Codec(lambda content: content, Content)
 """The codec of the broker's queues: the broker transports payloads without decoding them."""
 
 

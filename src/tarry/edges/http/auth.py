@@ -298,9 +298,8 @@ def key_text(request: Request) -> str | None:
     """The text sent as a key, valid or not, or None."""
     header = request.headers.get("authorization")
     if header is None:
-        return (
-            request.headers.get("x-api-key") or None
-        )  # Relay's sample workers send an empty header if they have no key
+        # Relay's sample workers send an empty header if they have no key.
+        return request.headers.get("x-api-key") or None
     scheme, _, text = header.partition(" ")
     return text.strip() if scheme.lower() == "bearer" else ""
 

@@ -25,7 +25,7 @@ Body = wire.Deliveries | Mapping[str, Any]
 
 
 def _v1(queue: str, deliveries: Deliveries) -> wire.Deliveries:
-    return wire.Deliveries.of(queue, [delivery.lease for delivery in deliveries])
+    return wire.Deliveries([wire.Delivery.of(queue, delivery.lease) for delivery in deliveries])
 
 
 async def long_poll(

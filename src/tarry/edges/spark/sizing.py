@@ -40,7 +40,7 @@ Keep = Callable[["DataFrame"], "DataFrame"]
 class FrameLayout:
     """How a job partitions its frames."""
 
-    in_one_piece: bool
+    in_one_piece: bool = False
 
     def read(self, frame: DataFrame) -> DataFrame:
         return frame.coalesce(1) if self.in_one_piece else frame
@@ -79,16 +79,6 @@ class FrameLayout:
                 frame.unpersist()
 
 
-@contextmanager
-def on_disk(frame: DataFrame) -> Generator[DataFrame]:
-    """A frame that is used more than once, stored until the context ends."""
-    stored = frame.persist(ON_DISK)
-    try:
-        yield stored
-    finally:
-        stored.unpersist()
-
-
 def local_frame(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: StructType | str) -> DataFrame:
     """A frame of rows on the driver, through Arrow: for a plain list Spark would start Python workers."""
     columns: Any = StructType.fromDDL(schema) if isinstance(schema, str) else schema
@@ -100,7 +90,7 @@ def local_frame(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: Stru
 def sized_for(spark: SparkSession, rows: int | None) -> Generator[FrameLayout]:
     """Configure the session for this many rows. None: unknown."""
     if rows is None or rows > FEW:
-        yield FrameLayout(in_one_piece=False)
+        yield FrameLayout()
         return
     before = {name: spark.conf.get(name) for name in _IN_ONE_PIECE}
     try:

@@ -34,6 +34,7 @@ class Call:
     path: str
     body: Any = None
     params: Mapping[str, Any] | None = None
+    """Of the query; those that are None are left out."""
     queue: str = ""
     """The queue or schedule that the broker may report as unknown."""
     wait_s: float = 0.0

@@ -49,8 +49,7 @@ class HttpCron:
     ) -> Op[list[TickRecord]]:
         records: list[TickRecord] = []
         while (missing := min(limit - len(records), _PAGE)) > 0:
-            params: dict[str, Any] = {"limit": missing}
-            params |= {name: exact(at) for name, at in (("since", since), ("until", until)) if at is not None}
+            params = {"limit": missing, "since": exact(since), "until": exact(until)}
             page = yield from _ledger(_schedule_call(name, ":history", params))
             records += page
             if len(page) < missing:

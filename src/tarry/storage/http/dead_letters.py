@@ -36,10 +36,8 @@ class HttpDeadLetters:
     ) -> Op[Letters]:
         if where.versions == ():  # a query without versions means all of them
             return []
-        params = _query(where)
-        if before is not None:
-            params["after"] = position_text(MessagePosition(before.died_at, before.version))
-        call = queue_call("GET", queue, "/dead", params=params)
+        after = before and position_text(MessagePosition(*before))
+        call = queue_call("GET", queue, "/dead", params={"after": after, **_query(where)})
         return (yield from fetch_pages(wire.DeadLetters, "dead_letters", call, limit, 10_000))
 
     @operation
@@ -90,7 +88,7 @@ class HttpDeadLetters:
     def redrive_jobs(self, queue: str | None = None, *, limit: int = 100) -> Op[Jobs]:
         if limit <= 0:
             return []
-        params = {"limit": min(limit, 1_000), **({} if queue is None else {"queue": queue})}
+        params = {"limit": min(limit, 1_000), "queue": queue}
         call = Call("GET", "/v1/redrives", params=params, queue=queue or "")
         return (yield from fetch(wire.Redrives, call)).redrives
 
@@ -119,5 +117,4 @@ def _job(method: str, job: int, path: str = "", body: Any = None) -> Op[RedriveJ
 
 def _query(where: DeadFilter) -> dict[str, Any]:
     """The filter as a query: `version` is repeated."""
-    given = {name: value for name, value in data_of(where).items() if value is not None}
-    return {"version" if name == "versions" else name: value for name, value in given.items()}
+    return {"version" if name == "versions" else name: value for name, value in data_of(where).items()}

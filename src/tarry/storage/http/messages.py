@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from tarry.core.errors import InvalidPayload
 from tarry.core.journal.events import Event
@@ -33,9 +32,9 @@ from tarry.storage.http.call import HttpOperation, Op, fetch, fetch_pages, fetch
 from tarry.storage.http.queues import in_queues
 from tarry.wire import events, queues
 from tarry.wire import messages as wire
+from tarry.wire.base import same_fields
 from tarry.wire.ids import MessageId, position_text
 
-A = ParamSpec("A")
 P = TypeVar("P")
 R = TypeVar("R")
 T = TypeVar("T")
@@ -52,47 +51,38 @@ StoredMessages = list[StoredMessage[bytes]]
 Leases = list[Lease[P]]
 
 
-def _creating(
-    make: Callable[Concatenate[HttpMessages, str, A], Op[R]],
-) -> Callable[Concatenate[HttpMessages, str, A], HttpOperation[R]]:
-    """Decorate a method that creates a missing queue."""
-
-    @wraps(make)
-    def method(self: HttpMessages, queue: str, *args: A.args, **options: A.kwargs) -> HttpOperation[R]:
-        return HttpOperation(
-            lambda: in_queues(
-                [queue],
-                lambda: make(self, queue, *args, **options),
-                create=self.create,
-                by_poll=make.__name__ == "poll",
-            )
-        )
-
-    return method
-
-
 class HttpMessages:
     def __init__(self, *, create: bool) -> None:
         """`create`: an offer or a poll creates its queue if it is missing."""
         self.create = create
 
-    @_creating
-    def offer(self, queue: str, draft: Draft) -> Op[Outcome]:
+    def _creating(self, queue: str, make: Callable[[], Op[R]], *, by_poll: bool = False) -> HttpOperation[R]:
+        """An operation that creates its queue if it is missing."""
+        return HttpOperation(lambda: in_queues([queue], make, create=self.create, by_poll=by_poll))
+
+    def offer(self, queue: str, draft: Draft) -> HttpOperation[Outcome]:
         """Offer one message. The broker commits offers of many clients together."""
-        offer = queue_call("POST", queue, "/messages", wire.OfferRequest.of(draft), key=call.new_key())
-        return Outcome((yield from fetch(wire.Offered, offer)).outcome)
 
-    @_creating
-    def offer_many(self, queue: str, drafts: Sequence[Draft]) -> Op[Outcomes]:
+        def op() -> Op[Outcome]:
+            offer = queue_call("POST", queue, "/messages", wire.OfferRequest.of(draft), key=call.new_key())
+            return Outcome((yield from fetch(wire.Offered, offer)).outcome)
+
+        return self._creating(queue, op)
+
+    def offer_many(self, queue: str, drafts: Sequence[Draft]) -> HttpOperation[Outcomes]:
         """Offer messages in batches of 1,000, or of as many as fit into one request. Each batch is stored as a whole."""
-        outcomes: Outcomes = []
-        for batch in _batches_of_drafts(drafts):
-            body = wire.OfferBatch([wire.OfferRequest.of(draft) for draft in batch])
-            offer = queue_call("POST", queue, "/messages:batch", body, key=call.new_key())
-            outcomes += [Outcome(message.outcome) for message in (yield from fetch(wire.OfferedBatch, offer)).messages]
-        return outcomes
 
-    @_creating
+        def op() -> Op[Outcomes]:
+            outcomes: Outcomes = []
+            for batch in _batches_of_drafts(drafts):
+                body = wire.OfferBatch([wire.OfferRequest.of(draft) for draft in batch])
+                offer = queue_call("POST", queue, "/messages:batch", body, key=call.new_key())
+                offered = yield from fetch(wire.OfferedBatch, offer)
+                outcomes += [Outcome(message.outcome) for message in offered.messages]
+            return outcomes
+
+        return self._creating(queue, op)
+
     def poll(
         self,
         queue: str,
@@ -101,42 +91,8 @@ class HttpMessages:
         options: PollOptions = DEFAULT_POLL,
         *,
         wait_for: timedelta = timedelta(0),
-    ) -> Op[Leases[P]]:
-        """Lease up to n messages. The broker waits for the first, at most a minute. A message that cannot be decoded is
-        buried, and another one is leased for it. A message whose decoder raised is nacked, and no further request follows: a
-        bug of a decoder costs at most n attempts per call."""
-        leases: Leases[P] = []
-        failures: list[Failure] = []
-        while not failures and (missing := min(n - len(leases), BATCH)) > 0:
-            wait = timedelta(0) if leases else wait_for
-            poll = queue_call(
-                "POST",
-                queue,
-                "/messages:poll",
-                wire.PollRequest.of_core(options, max=missing, wait=wait),
-                wait_s=wait.total_seconds(),
-            )
-            reply = yield from reply_to(poll)
-            if reply.status == 204:
-                break
-            rows = [delivery.core() for delivery in reply.read(wire.Deliveries).messages]
-            undecodable: list[tuple[LeaseId, str]] = []
-            for row in rows:
-                try:
-                    payload = decode(row.payload, row.content_type)
-                except InvalidPayload as error:
-                    undecodable.append((row.lease_id, clip_error(error.message)))
-                except Exception as error:
-                    failures.append(Failure(row.lease_id, decoder_error(row.key, error)))
-                else:
-                    leases.append(row.decoded(payload))
-            for lease_id, error in undecodable:
-                yield from _settle(queue, "bury", [lease_id], error=error, reason="undecodable")
-            if not undecodable and len(rows) < missing:
-                break
-        if failures:
-            yield from _nack(queue, failures, None)
-        return leases
+    ) -> HttpOperation[Leases[P]]:
+        return self._creating(queue, lambda: _poll(queue, n, decode, options, wait_for), by_poll=True)
 
     @operation
     def ack(self, queue: str, lease_ids: Sequence[LeaseId]) -> Op[Settlements]:
@@ -195,15 +151,9 @@ class HttpMessages:
     def list(
         self, queue: str, *, state: State | None = None, limit: int = 100, filter: Filter = EVERYTHING
     ) -> Op[StoredMessages]:
-        params = {
-            "state": state and state.value,
-            "after": filter.after and position_text(filter.after),
-            "type": filter.type,
-            "priority": filter.priority,
-            "key_prefix": filter.key_prefix,
-        }
-        given = {name: value for name, value in params.items() if value is not None}
-        listing = queue_call("GET", queue, "/messages", params=given)
+        params = {"state": state and state.value, "after": filter.after and position_text(filter.after)}
+        params |= same_fields(filter, Filter, "after", "payloads")
+        listing = queue_call("GET", queue, "/messages", params=params)
         return fetch_pages(wire.Messages, "messages", listing, limit, BATCH)
 
 
@@ -212,13 +162,51 @@ class HttpJournal:
     def timeline(self, queue: str, key: str, *, limit: int = 1000, before: int | None = None) -> Op[list[Event]]:
         newest: list[Event] = []
         while (missing := limit - len(newest)) > 0:
-            params = {"limit": min(missing, 10_000)} | ({} if before is None else {"before": before})
+            params = {"limit": min(missing, 10_000), "before": before}
             page = yield from fetch(events.Timeline, _message_call("GET", queue, key, "/timeline", params=params))
             newest = [*(event.core() for event in page.events), *newest]
             before = page.next
             if before is None:
                 break
         return newest
+
+
+def _poll(queue: str, n: int, decode: Decode[P], options: PollOptions, wait_for: timedelta) -> Op[Leases[P]]:
+    """Lease up to n messages. The broker waits for the first, at most a minute. A message that cannot be decoded is
+    buried, and another one is leased for it. A message whose decoder raised is nacked, and no further request follows: a
+    bug of a decoder costs at most n attempts per call."""
+    leases: Leases[P] = []
+    failures: list[Failure] = []
+    while not failures and (missing := min(n - len(leases), BATCH)) > 0:
+        wait = timedelta(0) if leases else wait_for
+        poll = queue_call(
+            "POST",
+            queue,
+            "/messages:poll",
+            wire.PollRequest.of_core(options, max=missing, wait=wait),
+            wait_s=wait.total_seconds(),
+        )
+        reply = yield from reply_to(poll)
+        if reply.status == 204:
+            break
+        rows = [delivery.core() for delivery in reply.read(wire.Deliveries).messages]
+        undecodable: list[tuple[LeaseId, str]] = []
+        for row in rows:
+            try:
+                payload = decode(row.payload, row.content_type)
+            except InvalidPayload as error:
+                undecodable.append((row.lease_id, clip_error(error.message)))
+            except Exception as error:
+                failures.append(Failure(row.lease_id, decoder_error(row.key, error)))
+            else:
+                leases.append(row.decoded(payload))
+        for lease_id, error in undecodable:
+            yield from _settle(queue, "bury", [lease_id], error=error, reason="undecodable")
+        if not undecodable and len(rows) < missing:
+            break
+    if failures:
+        yield from _nack(queue, failures, None)
+    return leases
 
 
 def _nack(queue: str, failures: Sequence[Failure], retry: Retry | None) -> Op[Settlements]:

@@ -49,8 +49,8 @@ class Address:
 
     def request(self, call: Call, connect_s: float, headers: Mapping[str, str] = {}) -> HttpRequest:
         target = quote(self._prefix + call.path, safe="/%:")
-        if call.params:
-            target += "?" + urlencode(call.params, doseq=True)
+        if given := {name: value for name, value in (call.params or {}).items() if value is not None}:
+            target += "?" + urlencode(given, doseq=True)
         own, body = dict(headers), b""
         if call.key:
             own["idempotency-key"] = call.key

@@ -68,7 +68,7 @@ class AsyncHttpStore:
         """Tail the journal on a connection of its own, which is open while the caller iterates."""
         tail = EventTail(self.settings, queues, kinds, after)
         while True:
-            await asyncio.sleep(tail.pause_s)
+            await asyncio.sleep(tail.tries.pause_s)
             opened, response = None, HttpResponse()
             try:
                 request = tail.request(self._address)

@@ -84,39 +84,34 @@ class EventTail:
         self.position = after
         self._connect_s = settings.connect_for.total_seconds()
         self._call = Call("GET", "/v1/events", params={"queue": list(queues), "kind": [str(kind) for kind in kinds]})
-        self._tries = RequestTries(settings, self._call, timer)
+        self.tries = RequestTries(settings, self._call, timer)
         self._rest = b""
         self._works = False
 
-    @property
-    def pause_s(self) -> float:
-        """Before the next request."""
-        return self._tries.pause_s
-
     def request(self, address: Address) -> HttpRequest:
         self._renew()
-        self._tries.next()
+        self.tries.next()
         self._rest = b""
         headers = {"accept": "text/event-stream"} | ({} if self.position is None else {"last-event-id": self.position})
         return address.request(self._call, self._connect_s, headers)._replace(reply_s=_SILENT_S)
 
     def rejected(self, response: HttpResponse) -> None:
         """Raise the error of a response, unless the request is to be retried."""
-        reply = self._tries.received(response)
+        reply = self.tries.received(response)
         if reply is not None:
             raise_problem(reply, self._call)
 
     def failed(self, error: Exception) -> None:
         """Raise the error, unless the request is to be retried."""
         if self._renew():
-            self._tries.next()
-        self._tries.failed(error)
+            self.tries.next()
+        self.tries.failed(error)
 
     def _renew(self) -> bool:
         """Count retries from zero after a stream that worked."""
         worked, self._works = self._works, False
         if worked:
-            self._tries.restart()
+            self.tries.restart()
         return worked
 
     def events(self, chunk: bytes) -> Iterator[LiveEvent | Gap]:

@@ -22,6 +22,7 @@ from tarry.core.messages.outcomes import Outcome
 from tarry.storage.memory.messages import offer
 from tarry.storage.memory.rows import Row
 from tarry.storage.memory.state import MemoryQueue, MemoryRole, MemoryState, locked
+from tarry.wire.base import same_fields
 
 
 @dataclass(slots=True, eq=False)
@@ -263,6 +264,6 @@ def _detail(record: TickRecord) -> dict[str, str]:
 
 
 def _record(change: ScheduleChange, tick_change: TickChange, ledger: str) -> TickRecord:
-    decided = {name: getattr(tick_change, name) for name in ("hash", "tick", "verdict", "reason", "until", "count")}
     due_at = None if tick_change.draft is None else tick_change.draft.due_at
-    return TickRecord(**decided, ledger=ledger, name=change.name, decided_at=change.decided_at, due_at=due_at)
+    own = same_fields(tick_change, TickRecord, "queue")
+    return TickRecord(ledger=ledger, name=change.name, decided_at=change.decided_at, due_at=due_at, **own)

@@ -19,7 +19,7 @@ class MemoryJournal(MemoryRole):
         state = self._state.queue(queue)
         events = [
             event
-            for event, of in self._state.log.events
+            for event, of in self._state.events
             if of is state and event.key == key and (before is None or event.id < before)
         ]
         last = events[max(len(events) - max(limit, 0), 0) :]
@@ -29,29 +29,29 @@ class MemoryJournal(MemoryRole):
     @locked
     def tail(self, after: str | None, *, until: str | None = None, limit: int = 1_000, most: int = 20_000) -> EventPage:
         """Nothing commits late in memory, so a position is an event id, in the form of the snapshot that sees it."""
-        log = self._state.log
-        current = self._position(log.last_id)
+        state = self._state
+        current = self._position(state.last_event)
         if after is None:
             return EventPage(position=current)
-        start, end = self._id(after), log.last_id if until is None else self._id(until)
-        if start is None or end is None or max(start, end) > log.last_id:
+        start, end = self._id(after), state.last_event if until is None else self._id(until)
+        if start is None or end is None or max(start, end) > state.last_event:
             return EventPage(position=current, gap=GapReason.UNKNOWN)
-        skipped = start - (log.last_id - len(log.events))
+        skipped = start - (state.last_event - len(state.events))
         if skipped < 0:
             return EventPage(position=current, gap=GapReason.PRUNED)
         if end - start > most:
             return EventPage(position=current, gap=GapReason.TOO_FAR)
-        page = islice(log.events, skipped, skipped + min(max(1, limit), max(0, end - start)))
+        page = islice(state.events, skipped, skipped + min(max(1, limit), max(0, end - start)))
         events = tuple((self._position(event.id), replace(event, payload=None)) for event, _ in page)
         reached = events[-1][1].id if events else start
         return EventPage(events=events, position=self._position(reached), complete=reached >= end)
 
     def _position(self, id: int) -> str:
-        return str(Position(self._state.log.name, SnapshotBound(f"{id + 1}:{id + 1}:")))
+        return str(Position(self._state.journal, SnapshotBound(f"{id + 1}:{id + 1}:")))
 
     def _id(self, text: str) -> int | None:
         position = Position.parse(text)
-        if position is None or position.journal != self._state.log.name or position.edge.mark is not None:
+        if position is None or position.journal != self._state.journal or position.edge.mark is not None:
             return None
         first, end, running = position.edge.snapshot.split(":")
         return int(end) - 1 if first == end and not running else None
@@ -70,7 +70,7 @@ class MemoryAnalytics(MemoryRole, NoPipeline):
             self._state.queue(query.queue)  # raises if there is none
         events = [
             replace(event, payload=None)
-            for event, _ in reversed(self._state.log.events)
+            for event, _ in reversed(self._state.events)
             if event.kind in chosen
             and (before is None or event.id < before)
             and query.covers(event.queue, event.at)

@@ -83,7 +83,8 @@ class MemoryQueues(MemoryRole):
     def resume(self, name: str) -> QueueInfo:
         queue = self._state.queue(name)
         if queue.paused_at is not None:
-            queue.resume()
+            queue.paused_at = queue.paused_reason = None
+            self._state.changed.add(queue)
             queue.note_queue(EventKind.QUEUE_RESUMED)
         return queue.info
 

@@ -89,7 +89,7 @@ class MemoryRollups(MemoryRole):
     def redrive_outcome(self, job: int, *, limit: int = 10_000) -> RedriveOutcome:
         revived = {
             event.version
-            for event, _ in self._state.log.events
+            for event, _ in self._state.events
             if event.kind in (K.REDRIVEN, K.OFFERED) and (event.detail or {}).get("job") == job
         }
         queues = self._state.queues.values()
@@ -101,7 +101,7 @@ class MemoryRollups(MemoryRole):
         return self._result(0)
 
     def _events(self, window: RollupWindow) -> Iterator[tuple[datetime, Event]]:
-        for event, _ in self._state.log.events:
+        for event, _ in self._state.events:
             start = floored(event.at, window.width)
             is_read = window.queue in (None, event.queue) and event.queue in self._state.queues
             if is_read and window.since <= start < window.until:

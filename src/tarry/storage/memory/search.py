@@ -46,7 +46,7 @@ class MemorySearch(MemoryRole):
 
     @locked
     def journal_since(self) -> datetime | None:
-        events = self._state.log.events
+        events = self._state.events
         return events[0][0].at if events else None
 
     @locked

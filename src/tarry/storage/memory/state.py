@@ -41,20 +41,6 @@ _WITH_CONTENT = (EventKind.OFFERED, EventKind.UPDATED, EventKind.EDITED)
 _HASH_BYTES = 8
 
 
-class EventLog:
-    """The last `kept` events of all queues in order (None: all). Bounded, because there is no archive."""
-
-    def __init__(self, kept: int | None) -> None:
-        self.name = secrets.token_hex(8)
-        self.last_id = 0
-        self.events: deque[tuple[Event, MemoryQueue]] = deque(maxlen=kept)
-        """Each with its queue, because the name may change."""
-
-    def append(self, kind: EventKind, at: datetime, queue: MemoryQueue, **fields: Any) -> None:
-        self.last_id += 1
-        self.events.append((Event(id=self.last_id, kind=kind, at=at, queue=queue.name, **fields), queue))
-
-
 class MemoryState:
     """The state that the roles share. Everything except `now` and `locked` may be used only inside `locked`."""
 
@@ -73,7 +59,10 @@ class MemoryState:
         self.lock = threading.Lock()
         self.locked_at = self.now()
         """When the current operation took the lock: all its changes have this time."""
-        self.log = EventLog(events_kept)
+        self.journal = secrets.token_hex(8)
+        self.last_event = 0
+        self.events: deque[tuple[Event, MemoryQueue]] = deque(maxlen=events_kept)
+        """Of all queues in order, each with its queue, because the name may change. Bounded: there is no archive."""
         self.queues: dict[str, MemoryQueue] = {}
         self.leaders: dict[str, Leadership] = {}
         """The last leader of each name; its lease may have expired."""
@@ -143,6 +132,11 @@ class MemoryState:
         queue = self.queues[name] = MemoryQueue(limits.check_queue_name(name), settings, self)
         queue.note_queue(EventKind.QUEUE_CREATED)
         return queue
+
+    def record(self, kind: EventKind, queue: MemoryQueue, **fields: Any) -> None:
+        self.last_event += 1
+        event = Event(id=self.last_event, kind=kind, at=self.locked_at, queue=queue.name, **fields)
+        self.events.append((event, queue))
 
     def leader(self, name: str) -> Leadership | None:
         last = self.leaders.get(name)
@@ -220,10 +214,6 @@ class MemoryQueue:
         self.order.wait(row)
         self._state.changed.add(self)
 
-    def resume(self) -> None:
-        self.paused_at = self.paused_reason = None
-        self._state.changed.add(self)
-
     def remove(self, row: Row) -> None:
         del self.rows[row.key]
         self.order.remove(row)
@@ -259,7 +249,7 @@ class MemoryQueue:
     def note_queue(self, kind: EventKind, detail: Mapping[str, Any] | None = None) -> None:
         if kind is not EventKind.QUEUE_PURGED:
             self.updated_at = self._state.locked_at
-        self._state.log.append(kind, self._state.locked_at, self, detail=detail)
+        self._state.record(kind, self, detail=detail)
 
     def note(
         self,
@@ -282,18 +272,12 @@ class MemoryQueue:
                 routing |= {"content_type": row.content_type, "headers": row.headers}
             given = {name: value for name, value in routing.items() if value is not None}
             detail = {**(detail or {}), **given} or None
-        self._state.log.append(
+        self._state.record(
             kind,
-            self._state.locked_at,
             self,
-            key=row.key,
-            version=row.version,
-            attempt=row.attempt,
-            priority=row.priority,
-            due_at=row.due_at,
+            **same_fields(row, Event, "payload", "leased_at", "lease_until"),
             leased_at=row.leased_at if leased else None,
             lease_until=row.lease_until if leased else None,
-            consumer=row.consumer,
             size=len(row.payload) if has_content or kind is EventKind.REDRIVEN else None,
             payload_hash=sha256(row.payload).digest()[:_HASH_BYTES] if has_content else None,
             payload=row.payload if has_payload else None,

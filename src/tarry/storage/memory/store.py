@@ -91,7 +91,7 @@ class MemoryStore(MemoryRoles):
     def events(self) -> list[Event]:
         """The journal of all queues, oldest first."""
         with self.state.lock:
-            return [event for event, _ in self.state.log.events]
+            return [event for event, _ in self.state.events]
 
     def connections(self) -> Connections:
         return NO_CONNECTIONS

@@ -22,7 +22,8 @@ from tarry.edges.spark.jobs.replay import ReplaySummary, write_id_of
 from tarry.edges.spark.schemas import EVENTS
 from tarry.edges.spark.sink.options import PayloadFormat
 from tarry.edges.spark.sizing import local_frame
-from tarry.edges.spark.transforms.replays import ReplayArgs, ReplayOf, planned, roots, selected, with_payloads
+from tarry.edges.spark.transforms.query import query, sql
+from tarry.edges.spark.transforms.replays import ReplayArgs, ReplayOf, planned, selected, with_payloads
 from tests.kit.steps import HOUR, MINUTE, SECOND
 
 DAY = datetime(2026, 3, 1, tzinfo=UTC)
@@ -87,7 +88,7 @@ class TestPayloads:
             ("buried", "a", 4, 7),
             ("offered", "b", 5, 8, {"payload": b"5"}),
         )
-        mapped = [roots(frame).collect() for frame in (events, events.where("kind = 'redriven'"))]
+        mapped = [query(sql("roots"), events=frame).collect() for frame in (events, events.where("kind = 'redriven'"))]
         assert sorted((row.version, row.root) for row in mapped[0]) == [(3, 1), (4, 1)]
         assert mapped[0] == mapped[1], "offers, of which a key may have very many, are not gone through"
         chosen = [

@@ -83,8 +83,8 @@ def test_percentiles_are_there_or_not_as_a_whole(app: tarry.App, analytics: Pipe
 
 
 def test_writing_the_same_again_changes_nothing_and_keeps_its_age(app: tarry.App, analytics: PipelineAnalytics) -> None:
-    assert analytics.put(Table.METRICS, [minute(0, offered=1), minute(1, offered=2)]) == 2
-    assert analytics.put(Table.METRICS, [minute(0, 2, offered=1), minute(1, 2, offered=3)]) == 1
+    assert analytics.put(Table.METRICS, [minute(0, offered=1), minute(1, offered=2)]) == (2, 2)
+    assert analytics.put(Table.METRICS, [minute(0, 2, offered=1), minute(1, 2, offered=3)]) == (2, 1)
     assert [metric.run_id for metric in metrics(app, "orders", START, START + 9 * MINUTE)] == [1, 2]
 
 
@@ -155,7 +155,7 @@ def test_what_is_to_come_is_added_up_too(analytics: PipelineAnalytics) -> None:
 
 
 def test_more_rows_than_one_statement_takes_are_all_written(app: tarry.App, analytics: PipelineAnalytics) -> None:
-    assert analytics.put(Table.METRICS, (minute(n) for n in range(12_345))) == 12_345
+    assert analytics.put(Table.METRICS, (minute(n) for n in range(12_345))) == (12_345, 12_345)
     assert len(metrics(app, "orders", START, START + 20_000 * MINUTE, limit=20_000)) == 12_345
 
 

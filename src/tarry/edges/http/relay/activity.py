@@ -33,32 +33,20 @@ _LISTED = access(Action.READ, Scope.LISTED)
 _HISTORY_LIMIT = 11_001  # events up to the last page
 _ANOMALY_LIMIT = 11_000
 _CONSUMER_HOURS = 10_000
-_UPDATES = {
-    EventKind.OFFERED: ("enqueue", "queued"),
-    EventKind.CRON_PLANNED: ("enqueue", "queued"),
-    EventKind.LEASED: ("dequeue", "processing"),
-    EventKind.ACKED: ("acknowledge", "acknowledged"),
-    EventKind.NACKED: ("requeue", "queued"),
-    EventKind.RELEASED: ("requeue", "queued"),
-    EventKind.EXPIRED: ("requeue", "queued"),
-    EventKind.REDRIVEN: ("requeue", "queued"),
-    EventKind.BURIED: ("move_to_dlq", "dead"),
-    EventKind.DROPPED: ("delete", "queued"),
-    EventKind.CRON_REPLACED: ("delete", "queued"),
-    EventKind.DISCARDED: ("delete", "dead"),
-}
-"""Relay's type and status for each kind of live event. Other kinds are an `update` of a queued message."""
 
 
 @router.get("/activity", openapi_extra=_LISTED)
 async def activity(request: BrokerRequest, query: Annotated[wire.ActivityQuery, Query()]) -> Response:
     """Events, newest first. `total` is a lower bound: it exceeds the events up to this page if there are more."""
-    selection = _selection(request, query, 1_000)
-    kinds = [kind for kind in EventKind if query.action in (None, wire.action(kind))]
     consumer, events, end = storable(query.consumer_id, "consumer_id"), list[Event](), query.offset + query.limit
+    selection = _selection(request, query, min(1_000, end + 1))
+    kinds = [kind for kind in EventKind if query.action in (None, wire.words(kind)[0])]
     with suppress(UnknownQueue):
         if query.message_id is None:
-            events = await _journal(request, selection, kinds, consumer, end + 1)
+            async for page in journal_pages(request, selection, kinds, consumer):
+                events += page
+                if len(events) > end:
+                    break
         elif (id := MessageId.parse(query.message_id)) is not None:
             request.caller.require(Action.READ, id.queue)
             events = [
@@ -113,9 +101,8 @@ async def _shown(request: BrokerRequest, selection: AnalyticsQuery, events: Sequ
 
 @router.delete("/activity/clear", openapi_extra=access(Action.ADMIN, Scope.ALL))
 async def clear(request: BrokerRequest) -> Response:
-    raise wire.problem(
-        405, "method_not_allowed", "NOT_CLEARED", "the activity log is the journal: queues keep it for `retention_for`"
-    )
+    detail = "the activity log is the journal: queues keep it for `retention_for`"
+    raise wire.problem(405, "method_not_allowed", "NOT_CLEARED", detail)
 
 
 @router.get("/activity/anomalies", openapi_extra=_LISTED)
@@ -144,18 +131,20 @@ async def consumers(request: BrokerRequest, query: Annotated[wire.ConsumersQuery
     """
     consumer_id, selection = query.consumer_id, _selection(request, wire.LogQuery(), _CONSUMER_HOURS)
     page = await request.run(request.store.analytics.hours(selection, consumer=storable(consumer_id, "consumer_id")))
-    stats: dict[str, dict[str, Any]] = {}
+    stats = defaultdict[str, dict[str, int]](lambda: {"dequeue_count": 0, "last_dequeue": 0})
+
+    def add(consumer: str, leased: int, at: datetime) -> None:
+        known = stats[consumer]
+        known["dequeue_count"] += leased
+        known["last_dequeue"] = max(known["last_dequeue"], int(at.timestamp()))
+
     for row in page.rows:
-        known = stats.setdefault(row.consumer, {"dequeue_count": 0, "last_dequeue": 0})
-        known["dequeue_count"] += row.leased
-        known["last_dequeue"] = max(known["last_dequeue"], wire.seconds(row.hour) or 0)
+        add(row.consumer, row.leased, row.hour)
     if page.run is not None:
         return respond({"stats": stats})
     async for events in journal_pages(request, replace(selection, limit=1_000), [EventKind.LEASED], consumer_id):
         for event in events:
-            known = stats.setdefault(event.consumer or "unknown", {"dequeue_count": 0, "last_dequeue": 0})
-            known["dequeue_count"] += 1
-            known["last_dequeue"] = max(known["last_dequeue"], wire.seconds(event.at) or 0)
+            add(event.consumer or "unknown", 1, event.at)
     warning = "of the last 20,000 deliveries: the data pipeline has not run (tarry pipeline run)"
     return respond({"stats": stats, "warning": warning})
 
@@ -169,7 +158,7 @@ async def events(request: BrokerRequest) -> Response:
 
 def _update(position: str, event: Event) -> bytes:
     """A live event without its payload: many clients receive it, and it is kept in buffers."""
-    type, status = _UPDATES.get(event.kind, ("update", "queued"))
+    _, type, status = wire.words(event.kind)
     is_new = type == "enqueue"  # without the message, Relay's page has to reload its list
     ids = [] if event.key is None else [str(MessageId(event.queue, event.key))]
     update = {
@@ -188,20 +177,6 @@ async def _history(request: BrokerRequest, id: MessageId) -> list[Event]:
     """The last events of a message, newest first, without payloads: Relay does not show them."""
     pages = slices(*timeline(request.store, id.queue, id.key), limit=_HISTORY_LIMIT)
     return [replace(event, payload=None) async for page in pages for event in page]
-
-
-async def _journal(
-    request: BrokerRequest, selection: AnalyticsQuery, kinds: list[EventKind], consumer: str | None, most: int
-) -> list[Event]:
-    """Events of the journal, newest first."""
-    events: list[Event] = []
-    async for page in journal_pages(
-        request, replace(selection, limit=min(selection.limit or most, most)), kinds, consumer
-    ):
-        events += page
-        if len(events) >= most:
-            break
-    return events[:most]
 
 
 def _selection(request: BrokerRequest, query: wire.LogQuery, limit: int) -> AnalyticsQuery:

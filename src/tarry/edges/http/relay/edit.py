@@ -160,12 +160,9 @@ async def _shown(request: BrokerRequest, info: QueueInfo) -> dict[str, Any]:
 @router.get("/queues", openapi_extra=_LISTED)
 async def list_queues(request: BrokerRequest) -> Response:
     counts = request.queues.counts
-    infos = await request.broker.queues_of(request.caller)
-    if request.caller.allows(Action.READ, wire.DEFAULT_QUEUE) and wire.DEFAULT_QUEUE not in [
-        info.name for info in infos
-    ]:
+    if request.caller.allows(Action.READ, wire.DEFAULT_QUEUE):
         await with_default_queue(request, wire.DEFAULT_QUEUE, lambda: request.queues.get(wire.DEFAULT_QUEUE))
-        infos = await request.broker.queues_of(request.caller)
+    infos = await request.broker.queues_of(request.caller)
     shown = [wire.queue(info, await counts(info.name, limit=1_000)) for info in infos]
     return respond({"queues": shown, "total": len(shown)})
 
@@ -196,9 +193,8 @@ async def delete_queue(request: BrokerRequest, queue: str, query: Annotated[wire
 async def rename_queue(request: BrokerRequest, queue: str, body: wire.Rename) -> Response:
     request.caller.require(Action.ADMIN, body.newName)
     info = await request.queues.rename(queue, body.newName)
-    return respond(
-        {"message": f"Queue renamed from '{queue}' to '{body.newName}'", "queue": await _shown(request, info)}
-    )
+    message = f"Queue renamed from '{queue}' to '{body.newName}'"
+    return respond({"message": message, "queue": await _shown(request, info)})
 
 
 @router.post("/queues/{queue}/purge", openapi_extra=_ADMIN)

@@ -117,11 +117,8 @@ async def nack_batch(request: BrokerRequest, body: wire.NackBatch) -> Response:
     failures = [(item.id, await _failure(request, item.id, _lease_id(item), item.error)) for item in body.nacks]
     outcomes = await settle_by_queue(request, failures, AsyncLeases.nack)
     succeeded, failed = _results(body.nacks, outcomes)
-    requeued: list[str] = []
-    for id in succeeded:
-        message = MessageId.parse(id)
-        if message is not None and await request.run(request.store.messages.contains(*message)):
-            requeued.append(id)
+    contains = request.store.messages.contains
+    requeued = [id for id in succeeded if (of := MessageId.parse(id)) and await request.run(contains(*of))]
     dead = [id for id in succeeded if id not in requeued]
     message = f"NACKed {len(succeeded)} messages, {len(failed)} failed"
     return respond(

@@ -328,22 +328,25 @@ class BrowseQuery(ExportQuery):
         return keys.get(self.sortBy, row.created_at)
 
 
-_ACTIONS = {
-    EventKind.OFFERED: "enqueue",
-    EventKind.LEASED: "dequeue",
-    EventKind.ACKED: "acknowledge",
-    EventKind.NACKED: "nack",
-    EventKind.BURIED: "move_to_dlq",
-    EventKind.EXPIRED: "timeout_requeue",
-    EventKind.REDRIVEN: "move",
-    EventKind.DROPPED: "delete",
-    EventKind.QUEUE_CREATED: "create_queue",
-    EventKind.QUEUE_EDITED: "update_queue",
-    EventKind.QUEUE_RENAMED: "rename_queue",
-    EventKind.QUEUE_DELETED: "delete_queue",
-    EventKind.QUEUE_PURGED: "purge_queue",
+_WORDS: dict[EventKind, tuple[str, str, str]] = {
+    EventKind.OFFERED: ("enqueue", "enqueue", "queued"),
+    EventKind.CRON_PLANNED: (EventKind.CRON_PLANNED.value, "enqueue", "queued"),
+    EventKind.LEASED: ("dequeue", "dequeue", "processing"),
+    EventKind.ACKED: ("acknowledge", "acknowledge", "acknowledged"),
+    EventKind.NACKED: ("nack", "requeue", "queued"),
+    EventKind.RELEASED: (EventKind.RELEASED.value, "requeue", "queued"),
+    EventKind.EXPIRED: ("timeout_requeue", "requeue", "queued"),
+    EventKind.REDRIVEN: ("move", "requeue", "queued"),
+    EventKind.BURIED: ("move_to_dlq", "move_to_dlq", "dead"),
+    EventKind.DROPPED: ("delete", "delete", "queued"),
+    EventKind.CRON_REPLACED: (EventKind.CRON_REPLACED.value, "delete", "queued"),
+    EventKind.DISCARDED: (EventKind.DISCARDED.value, "delete", "dead"),
+    EventKind.QUEUE_CREATED: ("create_queue", "update", "queued"),
+    EventKind.QUEUE_EDITED: ("update_queue", "update", "queued"),
+    EventKind.QUEUE_RENAMED: ("rename_queue", "update", "queued"),
+    EventKind.QUEUE_DELETED: ("delete_queue", "update", "queued"),
+    EventKind.QUEUE_PURGED: ("purge_queue", "update", "queued"),
 }
-"""Relay's action names. Other event kinds keep their own names."""
 _SETTLED = frozenset({EventKind.ACKED, EventKind.NACKED, EventKind.RELEASED, EventKind.EXPIRED, EventKind.BURIED})
 
 
@@ -395,12 +398,7 @@ def message(row: AnyMessage, *, with_payload: bool = True) -> dict[str, Any]:
         "attempt_count": row.attempt,
         "consumer_id": row.consumer,
         "created_at": seconds(row.created_at),
-        "lock_token": None,
-        "locked_until": None,
-        "dequeued_at": None,
-        "acknowledged_at": None,
-        "max_attempts": None,
-        "ack_timeout_seconds": None,
+        **_WITHOUT_VALUE,
     }
     if isinstance(row, DeadLetter):
         return shown | {"status": "dead", "last_error": row.error or _DEATHS.get(row.reason, row.reason)}
@@ -417,6 +415,9 @@ def message(row: AnyMessage, *, with_payload: bool = True) -> dict[str, Any]:
     return shown | {"status": "queued", "consumer_id": None}
 
 
+_WITHOUT_VALUE = dict.fromkeys(
+    ("lock_token", "locked_until", "dequeued_at", "acknowledged_at", "max_attempts", "ack_timeout_seconds")
+)
 _DEATHS = {"exhausted": "Timeout after max attempts", "buried": "Moved to dead letters"}
 """The error shown for a dead letter without one, after a nack without an error or an expired lease."""
 
@@ -446,8 +447,10 @@ def finished(event: Event, offered: Event | None) -> dict[str, Any]:
     }
 
 
-def action(kind: EventKind) -> str:
-    return _ACTIONS.get(kind, kind.value)
+def words(kind: EventKind) -> tuple[str, str, str]:
+    """Relay's action in the activity log, and the type and status of a live event. Other kinds keep their own name, and are
+    an `update` of a queued message."""
+    return _WORDS.get(kind, (kind.value, "update", "queued"))
 
 
 def event(event: Event, type: str | None = None) -> dict[str, Any]:
@@ -456,7 +459,7 @@ def event(event: Event, type: str | None = None) -> dict[str, Any]:
     return {
         "log_id": str(event.id),
         "message_id": _message_id(event),
-        "action": action(event.kind),
+        "action": words(event.kind)[0],
         "timestamp": seconds(event.at),
         "queue": event.queue,
         "source_queue": detail.get("from_queue"),

@@ -98,11 +98,9 @@ async def acknowledge(
     # An anomaly of a queue outside the key's scope is treated as missing.
     if anomaly is None or not caller.allows(Action.ADMIN, anomaly.queue):
         raise Problem(404, "unknown_anomaly", "there is no anomaly with this id", hint="see: GET /v1/anomalies")
-    note = storable(None if body is None else body.note, "note")
-    name = caller.id if caller.key is None else caller.key.name
-    is_false = body is not None and body.is_false_positive
-    acknowledge = analytics.acknowledge(anomaly_id, by=name, note=note, is_false_positive=is_false)
-    acknowledged = await request.run(acknowledge)
+    given, name = body or wire.AckRequest(), caller.id if caller.key is None else caller.key.name
+    note, is_false = storable(given.note, "note"), given.is_false_positive
+    acknowledged = await request.run(analytics.acknowledge(anomaly_id, by=name, note=note, is_false_positive=is_false))
     return respond(data_of(acknowledged or anomaly))
 
 

@@ -63,11 +63,9 @@ async def nack(request: BrokerRequest, id: str, body: Sent[wire.NackRequest]) ->
 async def touch(request: BrokerRequest, id: str, body: Sent[wire.TouchRequest]) -> Response:
     """Extend the lease, counted from now. Rejected after it has expired."""
     queue, lease_id = _leased(request, body)
-    response = _settled(await queue.leases.touch([lease_id], body.lease_for))
+    _settled(await queue.leases.touch([lease_id], body.lease_for))
     message = await queue.read(lease_id.key)
-    return (
-        response if message is None else respond(wire.Touched(outcome="done", lease_until=exact(message.lease_until)))
-    )
+    return respond(wire.Touched(outcome="done", lease_until=None if message is None else exact(message.lease_until)))
 
 
 @router.post("/messages/{id}/release", response_model=wire.Settlement, **_SINGLE)

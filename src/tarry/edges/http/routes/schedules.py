@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -59,14 +60,10 @@ async def due(request: BrokerRequest, body: Sent[wire.DueRequest]) -> Response:
         wake_in = await request.run(request.store.cron.next_wake_in(body.owned))
     else:
         schedules = await request.run(request.store.cron.schedules())
-        mine = [
-            (state.wake_at, state.name, state)
-            for state in schedules
-            if state.wake_at is not None and _may_plan(state, caller, body.owned)
-        ]
-        mine.sort(key=lambda row: row[:2])
-        states = [state for *_, state in mine if state.is_due(now)][: body.limit]
-        wake_in = mine[0][0] - now if mine else None
+        mine = [state for state in schedules if state.wake_at is not None and _may_plan(state, caller, body.owned)]
+        mine.sort(key=attrgetter("wake_at", "name"))
+        states = [state for state in mine if state.is_due(now)][: body.limit]
+        wake_in = next((state.wake_at - now for state in mine if state.wake_at is not None), None)
     seconds = None if wake_in is None else wake_in / timedelta(seconds=1)
     return respond(wire.Due(schedules=await _shown(request, states), wake_in=seconds))
 

@@ -8,7 +8,7 @@ has passed. An anomaly that is found again keeps its identity.
 """
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -27,7 +27,7 @@ from tarry.core.durations import floored
 from tarry.core.errors import InvalidInput
 from tarry.edges.spark.jobs.archive import JOB as ARCHIVE
 from tarry.edges.spark.lake import rounds
-from tarry.edges.spark.lake.derived import Rows, json_rows
+from tarry.edges.spark.lake.derived import json_rows, rows_of_run
 from tarry.edges.spark.lake.lake import Lake, own_lake
 from tarry.edges.spark.lake.tables import LakeTable, TableFile
 from tarry.edges.spark.schemas import EVENTS
@@ -104,13 +104,7 @@ def run(spark: SparkSession, app: App, args: AnomaliesArgs) -> AnomaliesSummary:
         head = app.pipeline.rounds.head(lake.root)
         if head is None:
             return _summary(lake, (), [], Published(0, 0, 0, 0))
-        last = manifest.last_run(JOB, lake.root)
-        past = {} if last is None else last.summary
-        until = (args.until or noted.started_at).astimezone(UTC)
-        archived = manifest.last_run(ARCHIVE, lake.root)
-        known_until = until if archived is None else min(until, archived.started_at)
-        complete_until = args.until or known_until
-        work = _Judgement(spark, app, lake, head, past, until, complete_until, known_until, noted)
+        work = _Judgement(spark, app, lake, head, noted, args.until)
         work.prepare(args.registry.calendar)
         work.find_idle()
         with sized_for(spark, work.size) as layout, layout.keeping() as kept:
@@ -119,7 +113,7 @@ def run(spark: SparkSession, app: App, args: AnomaliesArgs) -> AnomaliesSummary:
             rows = list(json_rows(findings, "*"))
             by_minute = [detector.name for detector in args.registry if detector.by_minute]
             published = anomalies.publish(
-                rows, detectors=by_minute, since=context.minutes_since, until=until, run_id=noted.id
+                rows, detectors=by_minute, since=context.minutes_since, until=work.until, run_id=noted.id
             )
             work.store(layout, findings, by_minute, context.minutes_since)
             summary = _summary(lake, work.days, [json.loads(row) for row in rows], published)
@@ -136,14 +130,15 @@ class _Judgement:
         app: App,
         lake: Lake,
         head: Round,
-        past: Mapping[str, Any],
-        until: datetime,
-        complete_until: datetime,
-        known_until: datetime,
         noted: Run,
+        until_given: datetime | None,
     ) -> None:
-        self._spark, self._app, self._lake, self._head = spark, app, lake, head
-        self._until, self._complete_until, self._known_until, self._run = until, complete_until, known_until, noted
+        self._spark, self._app, self._lake, self._head, self._run = spark, app, lake, head, noted
+        last, archived = (app.pipeline.manifest.last_run(job, lake.root) for job in (JOB, ARCHIVE))
+        past: Mapping[str, Any] = {} if last is None else last.summary
+        self.until = until = (until_given or noted.started_at).astimezone(UTC)
+        self._known_until = until if archived is None else min(until, archived.started_at)
+        self._complete_until = until_given or self._known_until
         self._judged: int = past.get("round", 0)
         seen_until = datetime.fromisoformat(past["seen_until"]) if past.get("seen_until") else None
         self._tail_from = None if seen_until is None else seen_until - EVENTS_BACK
@@ -179,10 +174,10 @@ class _Judgement:
         queues = layout.read(local_frame(spark, self._queues, QUEUES))
         is_new = f"round > {self._judged}"
         is_tail = "false" if self._tail_from is None else f"at >= timestamp '{self._tail_from.isoformat()}'"
-        trace = self._read(layout, "trace", self._files)
-        events = kept((_empty_trace(spark) if trace is None else trace).where(f"{is_new} or {is_tail}"))
+        trace = self._table("trace").read(spark, self._files)
+        events = kept((_empty_trace(spark) if trace is None else layout.read(trace)).where(f"{is_new} or {is_tail}"))
         kinds, first = query(sql("kinds"), {"judged": self._judged}, events=events).collect()[0]
-        since = self._until if first is None else _EPOCH + timedelta(microseconds=first)
+        since = self.until if first is None else _EPOCH + timedelta(microseconds=first)
         judged = self._judged_dates
         per_minute = self._rows(layout, "metrics", "minute", self._begin, metrics.MINUTES)
         end = self._complete_until.astimezone(UTC).replace(second=0, microsecond=0)
@@ -204,7 +199,7 @@ class _Judgement:
             profiles=kept(self._of_dates(layout, _PROFILES, judged, PROFILES)),
             bands=kept(self._of_dates(layout, _BANDS, judged, BANDS)),
             since=since,
-            until=self._until,
+            until=self.until,
             minutes_since=self._minutes_since,
             complete_until=self._known_until,
             kinds=frozenset(kinds),
@@ -219,9 +214,7 @@ class _Judgement:
         """
         files = self._table("open").files()
         with sized_for(self._spark, sum(file.rows for file in files)) as layout:
-            stored = self._read(layout, "open", files)
-            if stored is None:
-                stored = local_frame(self._spark, [], facts.OPEN)
+            stored = self._read(layout, "open", files, facts.OPEN)
             latest = facts.latest(facts.touched(stored, stored.where(facts.IDLE)))
             self._idle = facts.idle(facts.still_open(latest)).localCheckpoint()
 
@@ -262,11 +255,11 @@ class _Judgement:
                 bands = baselines.bands(tallies, due, calendar, kept=kept)
                 for name, frame in ((_PROFILES, profiles.profiles(tallies, due)), (_BANDS, bands)):
                     self._table(name).replace_days(layout.by(frame, "date"), due, self._run.id)
-            shown_after = self._until.date() - timedelta(days=7)
+            shown_after = self.until.date() - timedelta(days=7)
             bands = baselines.published_bands(
                 self._of_dates(layout, _BANDS, due, BANDS), queues, due, shown_after, calendar
             )
-            self._app.pipeline.analytics.put(Table.BANDS, Rows(bands, bands.columns, self._run))
+            self._app.pipeline.analytics.put(Table.BANDS, rows_of_run(bands, bands.columns, self._run))
 
     def _tallies(self, layout: FrameLayout, queues: DataFrame, days: Sequence[date], calendar: Calendar) -> DataFrame:
         """The tallies of these dates, from all of their minutes and hours."""
@@ -284,27 +277,24 @@ class _Judgement:
         dates = {row.date for row in rows.select("date").distinct().collect()} | set(self.days)
         table = self._table(_ANOMALIES)
         files = table.files(dates)
-        stored = self._read(layout, _ANOMALIES, files)
-        if stored is not None:
-            args = {"by_minute": ",".join(by_minute), "since": since, "until": self._until}
+        if files:
+            stored = self._read(layout, _ANOMALIES, files, FINDINGS)
+            args = {"by_minute": ",".join(by_minute), "since": since, "until": self.until}
             rows = rows.unionByName(query(sql("anomalies/still_found"), args, findings=rows, stored=stored))
         if files or not findings.isEmpty():
             table.commit(layout.by(rows, "date"), files, self._run.id)
 
     def _rows(self, layout: FrameLayout, name: str, column: str, since: datetime, schema: StructType) -> DataFrame:
         files = [file for file in self._table(name).files() if file.high[column] >= since]
-        frame = self._read(layout, name, files)
-        if frame is None:
-            return local_frame(self._spark, [], schema)
-        return frame.where(f"{column} >= timestamp '{since.isoformat()}'")
+        return self._read(layout, name, files, schema).where(f"{column} >= timestamp '{since.isoformat()}'")
 
     def _of_dates(self, layout: FrameLayout, name: str, dates: Sequence[date], schema: StructType) -> DataFrame:
-        frame = self._read(layout, name, self._table(name).files(dates))
-        return local_frame(self._spark, [], schema) if frame is None else frame.select(*schema.names)
+        return self._read(layout, name, self._table(name).files(dates), schema).select(*schema.names)
 
-    def _read(self, layout: FrameLayout, name: str, files: Sequence[TableFile] | None = None) -> DataFrame | None:
+    def _read(self, layout: FrameLayout, name: str, files: Sequence[TableFile], schema: StructType) -> DataFrame:
+        """The rows of these files; an empty frame of this schema without files."""
         frame = self._table(name).read(self._spark, files)
-        return None if frame is None else layout.read(frame)
+        return local_frame(self._spark, [], schema) if frame is None else layout.read(frame)
 
     def _table(self, name: str) -> LakeTable:
         return LakeTable(self._lake, name)
@@ -342,14 +332,12 @@ def _midnight(day: date) -> datetime:
 
 
 def _summary(lake: Lake, days: tuple[date, ...], rows: list[dict], published: Published) -> AnomaliesSummary:
-    detectors = sorted({row["detector"] for row in rows})
+    detectors, severities = (Counter(row[name] for row in rows) for name in ("detector", "severity"))
     return AnomaliesSummary(
         lake=lake.root,
         days=days,
         anomalies=len(rows),
-        by_detector={name: sum(row["detector"] == name for row in rows) for name in detectors},
-        by_severity={
-            severity.value: sum(row["severity"] == severity.value for row in rows) for severity in reversed(Severity)
-        },
+        by_detector=dict(sorted(detectors.items())),
+        by_severity={severity.value: severities[severity.value] for severity in reversed(Severity)},
         **asdict(published),
     )

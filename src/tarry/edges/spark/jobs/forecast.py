@@ -21,11 +21,11 @@ from tarry.core.cron.planner import load_ahead
 from tarry.core.errors import InvalidInput
 from tarry.edges.formats import plural
 from tarry.edges.spark.jobs import metrics
-from tarry.edges.spark.lake.derived import Rows
+from tarry.edges.spark.lake.derived import rows_of_run
 from tarry.edges.spark.lake.lake import Lake, own_lake
 from tarry.edges.spark.lake.tables import LakeTable
 from tarry.edges.spark.session import own_session
-from tarry.edges.spark.sizing import FEW, local_frame, on_disk, sized_for
+from tarry.edges.spark.sizing import FEW, local_frame, sized_for
 from tarry.edges.spark.transforms.forecast import calibrated, capacities, forecast, recent, verdicts, with_load
 from tarry.edges.spark.transforms.query import dated
 
@@ -81,26 +81,28 @@ def run(spark: SparkSession, app: App, args: ForecastArgs) -> ForecastSummary:
         # From the minute that contains now to the one that contains the end.
         minutes = int((now + args.ahead_for).timestamp() // 60 - now.timestamp() // 60) + 1
         layout = stack.enter_context(sized_for(spark, len(outlook.standings) * minutes))
+        kept = stack.enter_context(layout.keeping())
         standings = {standing.queue_id: standing for standing in outlook.standings}
         queues = [(of.queue_id, of.queue, of.ready, of.target_lag_s, of.paused) for of in outlook.standings]
         of_queue = "queue_id int, queue string, ready long, target_lag_s double, paused boolean"
         of_minute = "queue_id int, minute timestamp, planned long, retries long"
-        every_minute = forecast(
-            layout.read(local_frame(spark, queues, of_queue)),
-            layout.read(local_frame(spark, outlook.planned, of_minute)),
-            layout.read(_capacity(spark, lake, now, args.capacity_for)),
-            now=now,
-            minutes=minutes,
-            schedules=layout.read(_schedules(spark, app, outlook.standings, now, now + args.ahead_for)),
+        ahead = kept(
+            forecast(
+                layout.read(local_frame(spark, queues, of_queue)),
+                layout.read(local_frame(spark, outlook.planned, of_minute)),
+                layout.read(_capacity(spark, lake, now, args.capacity_for)),
+                now=now,
+                minutes=minutes,
+                schedules=layout.read(_schedules(spark, app, outlook.standings, now, now + args.ahead_for)),
+            )
         )
-        with on_disk(every_minute) as ahead:
-            table = LakeTable(lake, TABLE)
-            table.commit(with_load(ahead).selectExpr("*", f"{dated('minute')} as date"), table.files(), noted.id)
-            judged = verdicts(ahead).toArrow().to_pylist()
-            rows = [_row(row, standings[row["queue_id"]], args, noted.id, noted.started_at) for row in judged]
-            app.pipeline.analytics.put(Table.FORECAST_MINUTES, Rows(with_load(ahead), _SERVED, noted))
-            app.pipeline.analytics.put(Table.FORECASTS, [json.dumps(row, default=datetime.isoformat) for row in rows])
-            app.pipeline.analytics.keep_forecast(noted.id)
+        table = LakeTable(lake, TABLE)
+        table.commit(with_load(ahead).selectExpr("*", f"{dated('minute')} as date"), table.files(), noted.id)
+        judged = verdicts(ahead).toArrow().to_pylist()
+        rows = [_row(row, standings[row["queue_id"]], args, noted.id, noted.started_at) for row in judged]
+        app.pipeline.analytics.put(Table.FORECAST_MINUTES, rows_of_run(with_load(ahead), _SERVED, noted))
+        app.pipeline.analytics.put(Table.FORECASTS, [json.dumps(row, default=datetime.isoformat) for row in rows])
+        app.pipeline.analytics.keep_forecast(noted.id)
         behind = sorted(
             (row for row in rows if row["saturated_at"]), key=lambda row: (row["saturated_at"], row["queue"])
         )

@@ -10,14 +10,12 @@ import hashlib
 import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from tarry.app import App
 from tarry.core import limits
-from tarry.core.analytics.bulk_offer import SinkWrite
 from tarry.core.codecs import BYTES, TEXT
 from tarry.core.errors import InvalidState
 from tarry.edges.formats import plural
@@ -25,9 +23,10 @@ from tarry.edges.spark.lake.lake import Lake, read_events
 from tarry.edges.spark.session import own_session
 from tarry.edges.spark.sink import writer as sink
 from tarry.edges.spark.sink.options import PayloadFormat
-from tarry.edges.spark.sizing import on_disk
+from tarry.edges.spark.sizing import FrameLayout
 from tarry.edges.spark.source.reader import register
 from tarry.edges.spark.transforms.replays import ReplayArgs, last_due_at, planned, selected, with_payloads
+from tarry.wire.base import same_fields
 
 JOB = "replay"
 _CONTENT_TYPES = {PayloadFormat.JSON: None, PayloadFormat.TEXT: TEXT, PayloadFormat.BINARY: BYTES}
@@ -73,12 +72,15 @@ def run(spark: SparkSession, app: App, args: ReplayArgs) -> ReplaySummary:
     lake = Lake.at(args.lake)
     name = write_id_of(args)
     if not args.dry_run and (before := app.pipeline.sink.outcome(name)) is not None and before.committed:
-        return ReplaySummary(write_id=name, matched=before.rows, without_payload=0, repeated=True, **_counts(before))
+        return ReplaySummary(
+            matched=before.rows, without_payload=0, repeated=True, **same_fields(before, ReplaySummary)
+        )
     register(spark)
     with (
         app.pipeline.manifest.run(JOB, exclusive=f"replay {name}", lake=lake.root) as noted,
-        on_disk(_messages(spark, app, lake, args)) as messages,
+        FrameLayout().keeping() as kept,
     ):
+        messages = kept(_messages(spark, app, lake, args))
         matched, with_payload, not_json = _counted(messages)
         start_at = app.store.run(app.store.queues.now()) + args.after
         summary = ReplaySummary(
@@ -93,7 +95,7 @@ def run(spark: SparkSession, app: App, args: ReplayArgs) -> ReplaySummary:
             _check(args, summary, not_json)
             frame = planned(messages.where("payload is not null"), args, start_at)
             done = sink.offer(frame, app.pipeline.dsn, write_id=name, conflict=args.conflict)
-            summary = dataclasses.replace(summary, **_counts(done))
+            summary = dataclasses.replace(summary, **same_fields(done, ReplaySummary))
         noted.summary = {"write_id": name, "matched": matched, "rows": summary.rows, "dry_run": args.dry_run}
     return summary
 
@@ -114,12 +116,8 @@ def _messages(spark: SparkSession, app: App, lake: Lake, args: ReplayArgs) -> Da
 def _counted(messages: DataFrame) -> tuple[int, int, int]:
     """Number of matches, of matches with a payload, and of invalid JSON payloads."""
     not_json = "content_type is null and try_parse_json(try_validate_utf8(string(payload))) is null"
-    (row,) = messages.selectExpr(
-        "count(*) as matched",
-        "count(payload) as with_payload",
-        f"count_if(payload is not null and {not_json}) as not_json",
-    ).collect()
-    return row.matched, row.with_payload, row.not_json
+    counts = ("count(*)", "count(payload)", f"count_if(payload is not null and {not_json})")
+    return messages.selectExpr(*counts).collect()[0]
 
 
 def _check(args: ReplayArgs, summary: ReplaySummary, not_json: int) -> None:
@@ -134,7 +132,3 @@ def _check(args: ReplayArgs, summary: ReplaySummary, not_json: int) -> None:
             f"{not_json:,} of the payloads are not JSON, and the journal has no content type of them; nothing was offered",
             hint="set payload_format to text or binary",
         )
-
-
-def _counts(done: SinkWrite) -> dict[str, Any]:
-    return {name: getattr(done, name) for name in ("rows", "created", "updated", "ignored", "superseded")}

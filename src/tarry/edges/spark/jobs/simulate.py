@@ -20,7 +20,7 @@ from tarry.core.messages.retry import Retry
 from tarry.core.settings import QueueSettings
 from tarry.edges.spark.jobs.facts import read_facts
 from tarry.edges.spark.session import own_session
-from tarry.edges.spark.sizing import on_disk
+from tarry.edges.spark.sizing import FrameLayout
 from tarry.edges.spark.transforms.forecast import calibrated
 from tarry.edges.spark.transforms.query import query, sql
 
@@ -100,7 +100,8 @@ def run(spark: SparkSession, app: App, args: SimulateArgs) -> SimulateSummary:
         f"queue_id in ({', '.join(map(str, ids))}) and greatest(due_at, offered_at) >= timestamp '{since.isoformat()}' "
         f"and greatest(due_at, offered_at) < timestamp '{until.isoformat()}'"
     )
-    with on_disk(facts) as stored:
+    with FrameLayout().keeping() as kept:
+        stored = kept(facts)
         known = {row.queue_id: row for row in calibrated(stored).collect()}
         settings: dict[int, tuple[Scenario, list[Scenario]]] = {}
         for queue_id, queue in ids.items():

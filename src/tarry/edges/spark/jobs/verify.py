@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
 from functools import partial
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -46,10 +46,7 @@ JOB = "verify"
 TABLE = "verified"
 MOST_SAMPLES = 5
 _BEYOND = "beyond"
-_EVENT = struct(
-    "id long, xid long, kind string, queue_id int, key string, version long, attempt int, priority int, due_at timestamp, "
-    "detail string"
-)
+_EVENT = ("id", "xid", "kind", "queue_id", "key", "version", "attempt", "priority", "due_at", "detail")
 _LIVE = (
     "queue_id int, key string, version long, attempt int, priority int, due_at timestamp, created_at timestamp, "
     "max_attempts int"
@@ -139,11 +136,10 @@ def run(spark: SparkSession, app: App, args: VerifyArgs) -> VerifySummary:
             *_files(spark, lake, files, measured),
             *_accounts(app, batches, accounts, verified),
         ]
-        with FrameLayout(in_one_piece=False).keeping() as kept:
+        with FrameLayout().keeping() as kept:
             after = 0 if checkpoint is None else checkpoint.position
             new = [file for batch in batches if batch.position > after for file in batch.files]
-            events = _Events([file for file in new if file.path in measured], edge, checkpoint)
-            facts = _Facts(spark, app, lake, events, kept)
+            facts = _Facts(spark, app, lake, checkpoint, [file for file in new if file.path in measured], edge, kept)
             problems += [*facts.doubled(), *facts.impossible(), *facts.live(), *facts.dead()]
             if not problems and (end := _settled(batches, today)) is not None and end.position > after:
                 checkpoint = facts.fold_until(end, noted.id)
@@ -246,39 +242,37 @@ def _problem(what: str, cases: Sequence[str], count: int | None = None) -> list[
     ]
 
 
-class _Events(NamedTuple):
-    """The events to fold: from a checkpoint, from the files after it, and from the journal after `edge`."""
-
-    files: Sequence[LakeFile]
-    edge: SnapshotBound
-    checkpoint: Checkpoint | None
-
-
 class _Facts:
     """Events and tables as frames, and the checks on them."""
 
-    def __init__(self, spark: SparkSession, app: App, lake: Lake, given: _Events, kept: Keep) -> None:
-        self._lake, self._checkpoint, edge = lake, given.checkpoint, given.edge
+    def __init__(
+        self,
+        spark: SparkSession,
+        app: App,
+        lake: Lake,
+        checkpoint: Checkpoint | None,
+        files: Sequence[LakeFile],
+        edge: SnapshotBound,
+        kept: Keep,
+    ) -> None:
+        """The events to fold: from the checkpoint, from the files after it, and from the journal after `edge`."""
+        self._lake, self._checkpoint = lake, checkpoint
         self._horizons = app.pipeline.manifest.horizons(lake.root)
         self._live, live_ranges = _ranged(spark, app, "messages", _LIVE)
         self._dead, dead_ranges = _ranged(spark, app, "dead_letters", _DEAD)
         until = app.pipeline.windows.current_snapshot()  # every snapshot of a range is before it
-        events = read_files(spark, lake, [file.path for file in given.files], lenient=True).select(*_EVENT.names)
-        if given.checkpoint is not None:  # a compacted batch may have earlier events
-            events = events.where(f"not {visible(given.checkpoint.snapshot)}")
-        windows = (
-            [Window(edge.closed, until)]
-            if edge.is_complete
-            else [Window(edge, edge.closed), Window(edge.closed, until)]
-        )
+        events = read_files(spark, lake, [file.path for file in files], lenient=True).select(*_EVENT)
+        if checkpoint is not None:  # a compacted batch may have earlier events
+            events = events.where(f"not {visible(checkpoint.snapshot)}")
         register(spark)
-        for window in windows:
-            options = {"dsn": app.pipeline.dsn, "columns": ",".join(_EVENT.names), "window": window_text(window)}
+        rest = [] if edge.is_complete else [Window(edge, edge.closed)]
+        for window in (*rest, Window(edge.closed, until)):
+            options = {"dsn": app.pipeline.dsn, "columns": ",".join(_EVENT), "window": window_text(window)}
             events = events.unionByName(spark.read.format("tarry").options(**options).load())
         from_version = "bigint(get_json_object(detail, '$.from_version')) as from_version"
         journal = "get_json_object(detail, '$.journal') as journal"
         events = events.selectExpr("*", from_version, journal, "false as carried").drop("detail")
-        if given.checkpoint is not None and (carried := LakeTable(lake, TABLE).read(spark)) is not None:
+        if checkpoint is not None and (carried := LakeTable(lake, TABLE).read(spark)) is not None:
             events = events.unionByName(carried)
         refuse_unknown(app, events)
         of_key = F.expr(f"(low is null or key >= low) and (high is null or key < high) and {_VISIBLE}")
@@ -320,7 +314,7 @@ class _Facts:
         live = state_from_events.folded(state_from_events.in_sequence(before.withColumn("visible", F.lit(True))))
         dead = state_from_events.folded_dead(before)
         off = before.where("journal = 'off'")
-        columns = [*(name for name in _EVENT.names if name != "detail"), "from_version", "journal", "true as carried"]
+        columns = [*(name for name in _EVENT if name != "detail"), "from_version", "journal", "true as carried"]
         rows = live.selectExpr(*columns).unionAll(dead.selectExpr(*columns)).unionAll(off.selectExpr(*columns))
         table = LakeTable(self._lake, TABLE)
         table.commit(rows.coalesce(4), table.files(), number)

@@ -14,7 +14,7 @@ from tarry.core.analytics.metrics import Table
 from tarry.edges.spark.lake import rounds
 from tarry.edges.spark.lake.lake import own_lake
 from tarry.edges.spark.lake.tables import LakeTable
-from tarry.edges.spark.sizing import on_disk, sized_for
+from tarry.edges.spark.sizing import sized_for
 
 _JSON = """map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timeZone', 'UTC')"""
 
@@ -33,9 +33,7 @@ class DerivedChanges:
         """Upsert the rows in PostgreSQL; returns rows and changed rows."""
         if self.frame is None:
             return 0, 0
-        rows = Rows(self.frame, columns, self.run)
-        changed = self.app.pipeline.analytics.put(table, rows)
-        return rows.count, changed
+        return self.app.pipeline.analytics.put(table, rows_of_run(self.frame, columns, self.run))
 
     def dates(self) -> tuple[date, ...]:
         rows = [] if self.frame is None else self.frame.select("date").distinct().collect()
@@ -57,36 +55,21 @@ def changes(
         known = 0 if last is None else last.summary.get("round", 0)
         files = [file for file in table.files() if days or file.high["round"] > known]
         again = "" if days is None else f" or date between date '{days[0]}' and date '{days[1]}'"
-        with sized_for(spark, sum(file.rows for file in files)) as layout:
+        with sized_for(spark, sum(file.rows for file in files)) as layout, layout.keeping() as kept:
             frame = table.read(spark, files)
-            changed = None if frame is None else layout.read(frame.where(f"round > {known}{again}"))
-            if changed is None:
-                yield DerivedChanges(app, run, table, None)
-            else:
-                with on_disk(changed) as stored:
-                    yield DerivedChanges(app, run, table, stored)
+            changed = None if frame is None else kept(layout.read(frame.where(f"round > {known}{again}")))
+            yield DerivedChanges(app, run, table, changed)
         newest = max((known, *(file.high["round"] for file in files)))
         run.summary = {**run.summary, "round": newest}
 
 
-@dataclass(slots=True)
-class Rows:
-    """Rows for PostgreSQL as JSON objects with run and freshness. Holds one partition in memory at a time."""
-
-    frame: DataFrame
-    columns: Sequence[str]
-    run: Run
-    count: int = 0
-    """Rows yielded by the current iteration."""
-
-    def __iter__(self) -> Iterator[str]:
-        self.count = 0
-        fresh_at = f"timestamp '{self.run.started_at.isoformat()}' as fresh_at"
-        for row in json_rows(self.frame, *self.columns, f"{self.run.id} as run_id", fresh_at):
-            self.count += 1
-            yield row
+def rows_of_run(frame: DataFrame, columns: Sequence[str], run: Run) -> Iterator[str]:
+    """Rows for PostgreSQL with run and freshness."""
+    fresh_at = f"timestamp '{run.started_at.isoformat()}' as fresh_at"
+    return json_rows(frame, *columns, f"{run.id} as run_id", fresh_at)
 
 
 def json_rows(frame: DataFrame, *columns: str) -> Iterator[str]:
+    """Rows as JSON objects. Holds one partition in memory at a time."""
     rows = frame.selectExpr(f"to_json(struct({', '.join(columns)}), {_JSON}) as row")
     return (row["row"] for row in rows.toLocalIterator())

@@ -24,6 +24,7 @@ from tarry.core.journal.snapshots import Digest
 from tarry.edges.spark.schemas import EVENTS
 from tarry.edges.spark.sizing import local_frame
 from tarry.edges.spark.transforms.query import dated, query, sql
+from tarry.wire.base import same_fields
 
 # The directory `queue=…` is for users and tools that read only some queues. The name is also a column of the file: a
 # directory name cannot distinguish "7" from 7, nor `A` from `a` on case-insensitive file systems.
@@ -339,15 +340,8 @@ def event_hash() -> str:
 
 def _file(path: str, row: Any) -> LakeFile:
     partition = dict(part.split("=", 1) for part in path.split("/") if "=" in part)
-    return LakeFile(
-        path=path,
-        day=date.fromisoformat(partition["date"]),
-        queue_id=row.queue_id,
-        queue=row.queue,
-        rows=row.rows,
-        checksum=int(row.checksum) % 2**64,
-        bytes=row.bytes,
-    )
+    day, checksum = date.fromisoformat(partition["date"]), int(row.checksum) % 2**64
+    return LakeFile(path=path, day=day, checksum=checksum, **same_fields(row, LakeFile, "path", "checksum"))
 
 
 def _instant(us: int | None) -> datetime | None:

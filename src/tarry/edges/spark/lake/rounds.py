@@ -31,6 +31,7 @@ from tarry.edges.spark.sizing import FrameLayout, local_frame, sized_for
 from tarry.edges.spark.transforms import consumers, facts, metrics
 from tarry.edges.spark.transforms import history as tracing
 from tarry.edges.spark.transforms.query import dated, query, sql
+from tarry.wire.base import same_fields
 
 JOB = "round"
 TAIL = timedelta(minutes=10)
@@ -50,13 +51,8 @@ def advance(spark: SparkSession, app: App, lake: Lake) -> None:
         if (left := rounds.planned(lake.root)) is not None:
             events += _done(spark, app, lake, left)
         if (target := _target(app, lake, rounds.head(lake.root))) is not None:
-            planned = Round(
-                lake=lake.root,
-                number=run.id,
-                position=target.position,
-                snapshot=target.end.snapshot,
-                system_id=target.system_id,
-            )
+            place = same_fields(target, Round, "number")
+            planned = Round(number=run.id, snapshot=target.end.snapshot, **place)
             rounds.plan(planned)
             events += _done(spark, app, lake, planned)
         run.summary = {"lake": lake.root, "events": events}

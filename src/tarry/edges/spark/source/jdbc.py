@@ -48,7 +48,7 @@ def read(
     if address is None:
         register(spark)
         return spark.read.format("tarry").options(**texts).load()
-    scan, windows, cores = options.scan(), pipeline_on(options.dsn).windows, spark.sparkContext.defaultParallelism
+    scan, windows, cores = options.scan, pipeline_on(options.dsn).windows, spark.sparkContext.defaultParallelism
     reads = windows.reads(scan, None, partitions=options.partitions)
     if options.partitions is None:
         # The same number for each core, so no core waits for the last task.
@@ -57,7 +57,7 @@ def read(
     url, properties = connection(address)
     frames = [
         spark.read.jdbc(url, f"({read.query}) s", predicates=[share.where for share in read.shares], properties=properties)
-        .select(*options.columns)
+        .select(*scan.columns)
         for read in reads
     ]  # fmt: skip
     return reduce(DataFrame.unionAll, frames) if frames else spark.createDataFrame([], options.schema)

@@ -25,23 +25,17 @@ _NAMES = {name.lower() for name in OPTIONS} | {"path"}  # Spark's own: load(path
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
     dsn: str
-    table: str
-    columns: tuple[str, ...]
-    since: datetime | None = None
-    until: datetime | None = None
-    window: Window | None = None
-    partitions: int | None = None
-    pushdown: bool | None = None
-    max_rows: int | None = None
-    start: str = "earliest"
-    start_anew: bool = False
+    scan: Scan
+    window: Window | None
+    partitions: int | None
+    pushdown: bool | None
+    max_rows: int | None
+    start: str
+    start_anew: bool
 
     @property
     def schema(self) -> StructType:
-        return StructType([TABLES[self.table][name] for name in self.columns])
-
-    def scan(self, conditions: tuple[ColumnCondition, ...] = ()) -> Scan:
-        return Scan(table=self.table, columns=self.columns, conditions=conditions, since=self.since, until=self.until)
+        return StructType([TABLES[self.scan.table][name] for name in self.scan.columns])
 
 
 def parse(given: Mapping[str, str], schema: StructType | None = None) -> SourceOptions:
@@ -60,10 +54,7 @@ def parse(given: Mapping[str, str], schema: StructType | None = None) -> SourceO
         raise InvalidInput(f"option start is earliest or latest, not {start!r:.80}")
     return SourceOptions(
         dsn=dsn_of(options),
-        table=table,
-        columns=_columns(options, table, schema),
-        since=since,
-        until=until,
+        scan=Scan(table=table, columns=_columns(options, table, schema), since=since, until=until),
         window=_window(options, table),
         partitions=positive(options, "partitions"),
         pushdown=boolean(options, "pushdown"),

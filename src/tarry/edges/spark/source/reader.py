@@ -4,6 +4,7 @@
 # ruff: noqa: N802 - the names of methods are Spark's
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
@@ -78,13 +79,12 @@ class TarryDataSource(DataSource):
 
 class TableReader(DataSourceReader):
     def __init__(self, options: SourceOptions) -> None:
-        self.options = options
-        self.conditions: tuple[ColumnCondition, ...] = ()
+        self.options, self.scan = options, options.scan
 
     @with_hint
     def partitions(self) -> Sequence[InputPartition]:
-        options, scan = self.options, self.options.scan(self.conditions)
-        slices = pipeline_on(options.dsn).windows.slices(scan, options.window, partitions=options.partitions)
+        windows, options = pipeline_on(self.options.dsn).windows, self.options
+        slices = windows.slices(self.scan, options.window, partitions=options.partitions)
         return [InputPartition(piece) for piece in slices]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -100,11 +100,11 @@ class FilteringReader(TableReader):
         windows = pipeline_on(self.options.dsn).windows
         for filter in filters:
             pushable = condition(filter)
-            if pushable is not None and windows.can_apply(self.options.table, pushable):
+            if pushable is not None and windows.can_apply(self.scan.table, pushable):
                 pushed.append(pushable)
             else:
                 left.append(filter)
-        self.conditions = tuple(pushed)
+        self.scan = replace(self.scan, conditions=tuple(pushed))
         return left
 
 

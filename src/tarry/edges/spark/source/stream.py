@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from tarry.core.analytics.manifest import OtherCluster
 from tarry.core.errors import InvalidInput
-from tarry.core.journal.snapshots import BEGINNING, Scan, SnapshotBound, Window
+from tarry.core.journal.snapshots import BEGINNING, SnapshotBound, Window
 from tarry.edges.spark.source.options import SourceOptions
 from tarry.edges.spark.source.reader import read_slice, with_hint
 from tarry.pipeline import kept_pipeline_on
@@ -25,11 +25,11 @@ Offset = Mapping[str, Any]
 
 class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions) -> None:
-        if options.table != "events":
+        if options.scan.table != "events":
             raise InvalidInput(
-                f"only events can be read as a stream, not {options.table}", hint="spark.read reads it once"
+                f"only events can be read as a stream, not {options.scan.table}", hint="spark.read reads it once"
             )
-        if options.since is not None or options.until is not None:
+        if options.scan.since is not None or options.scan.until is not None:
             raise InvalidInput("since and until are for spark.read; a stream begins at option start")
         self._options = options
         self._target: SnapshotBound | None = None
@@ -78,9 +78,8 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         if start == end or not self._is_ours(end):
             return []
-        scan = Scan(table="events", columns=self._options.columns)
         window = Window(self._edge(start), SnapshotBound.from_json(end))
-        slices = self._windows.slices(scan, window, partitions=self._options.partitions)
+        slices = self._windows.slices(self._options.scan, window, partitions=self._options.partitions)
         return [InputPartition(piece) for piece in slices]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

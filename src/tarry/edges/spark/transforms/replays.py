@@ -89,11 +89,6 @@ def with_payloads(messages: DataFrame, events: DataFrame) -> DataFrame:
     return query(text, messages=messages, events=events).select(*messages.columns, *_PAYLOAD)
 
 
-def roots(events: DataFrame) -> DataFrame:
-    """The originally offered version of each redriven version: only offers are journaled with payloads."""
-    return query(sql("roots"), events=events)
-
-
 def planned(messages: DataFrame, args: ReplayArgs, start_at: datetime) -> DataFrame:
     """Rows for the sink in the original order; with a rate, their `due_at` values are spread from `start_at` on."""
     key = F.concat(F.lit(args.prefix), F.col("key"))

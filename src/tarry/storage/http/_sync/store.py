@@ -70,7 +70,7 @@ class HttpStore:
         """Tail the journal on a connection of its own, which is open while the caller iterates."""
         tail = EventTail(self.settings, queues, kinds, after)
         while True:
-            time.sleep(tail.pause_s)
+            time.sleep(tail.tries.pause_s)
             opened, response = None, HttpResponse()
             try:
                 request = tail.request(self._address)

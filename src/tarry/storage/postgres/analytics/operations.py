@@ -1,22 +1,22 @@
 """Pipeline results as operations. The pipeline and the command line run them blocking, the broker awaiting."""
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as NotBase64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from operator import attrgetter
-from typing import Any, LiteralString, TypeVar
+from typing import Annotated, Any, LiteralString, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from tarry.core.analytics.anomalies import Anomaly, Band, Mute, Severity
 from tarry.core.analytics.manifest import ArchivedDay, ArchivedFile, LakeFile, PastRun
 from tarry.core.analytics.metrics import ConsumerHour, Forecast, MetricMinute
 from tarry.core.analytics.port import AnalyticsPage, AnalyticsQuery
 from tarry.core.errors import InvalidInput, UnknownQueue
-from tarry.core.journal.snapshots import Digest
 from tarry.storage.postgres.statement import Op, Row, Statement, bind, each, first, made, value, value_or_none
+from tarry.wire.ids import base64url, base64url_data
 
 R = TypeVar("R")
 
@@ -32,18 +32,18 @@ OF_THE_PORT = (
 class _Position(msgspec.Struct, array_like=True, frozen=True):
     """The sort columns of the last row of a page."""
 
-    at: datetime
-    id: int
-    text: str | None = None
+    at: Annotated[datetime, Meta(tz=True)]
+    id: Annotated[int, Meta(ge=0, le=2**63 - 1)]
+    text: Annotated[str, Meta(pattern=r"^[^\0]*$")] | None = None
 
 
 def minutes(query: AnalyticsQuery) -> Op[AnalyticsPage[MetricMinute]]:
-    return _page(query, "metrics", "analytics/metrics", _minute, ("minute", "queue_id"))
+    return _page(query, "metrics", "analytics/metrics", made(MetricMinute), ("minute", "queue_id"))
 
 
 def hours(query: AnalyticsQuery, *, consumer: str | None = None) -> Op[AnalyticsPage[ConsumerHour]]:
     order = ("hour", "queue_id", "consumer")
-    return _page(query, "consumers", "analytics/consumers", _hour, order, {"consumer": consumer})
+    return _page(query, "consumers", "analytics/consumers", made(ConsumerHour), order, {"consumer": consumer})
 
 
 def forecasts(query: AnalyticsQuery) -> Op[AnalyticsPage[Forecast]]:
@@ -120,19 +120,10 @@ def lake_days(*, limit: int = 100) -> Op[dict[str, list[ArchivedDay]]]:
     def decode(rows: list[Row]) -> dict[str, list[ArchivedDay]]:
         lakes: dict[str, list[ArchivedDay]] = {}
         for row in rows:
-            lakes.setdefault(row.lake, []).append(archived_day(row))
+            lakes.setdefault(row.lake, []).append(made(ArchivedDay)(row))
         return lakes
 
     return bind("analytics/archive/lake_days", decode, limit=limited(limit)).run()
-
-
-def archived_day(row: Row) -> ArchivedDay:
-    return ArchivedDay(
-        day=row.day,
-        archived=Digest(row.rows, int(row.checksum)),
-        pruned=Digest(row.pruned_rows, int(row.pruned_checksum)),
-        retired=Digest(row.retired_rows, int(row.retired_checksum)),
-    )
 
 
 def lake_files(
@@ -191,15 +182,6 @@ def visible(patterns: Sequence[str] | None) -> dict[str, Any]:
     }
 
 
-def with_quantiles(row: Row, *measures: str) -> dict[str, Any]:
-    """The row with the columns lag_p50_s, lag_p95_s and lag_p99_s as one value `lag`; likewise for each measure."""
-    values = row._asdict()
-    for measure in measures:
-        p50, p95, p99 = (values.pop(f"{measure}_{point}_s") for point in ("p50", "p95", "p99"))
-        values[measure] = None if p50 is None else {"p50": p50, "p95": p95, "p99": p99}
-    return values
-
-
 def _page(
     query: AnalyticsQuery,
     job: str,
@@ -222,33 +204,18 @@ def _page(
         "after_text": after and after.text,
     }
     rows = yield from rows_of(query.queue, verb, lambda row: (decode(row), position(row)), params)
-    next_page = _encoded(_Position(*rows[-1][1])) if rows and len(rows) == query.limit else None
+    is_full = bool(rows) and len(rows) == query.limit
+    next_page = base64url(msgspec.json.encode(_Position(*rows[-1][1]))) if is_full else None
     run = yield from last_run(job).run()
     return AnalyticsPage(rows=[row for row, _ in rows], next=next_page, run=run)
 
 
-def _encoded(position: _Position) -> str:
-    return urlsafe_b64encode(msgspec.json.encode(position)).rstrip(b"=").decode()
-
-
 def _parsed(text: str) -> _Position:
     try:
-        data = urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
-        position = msgspec.json.decode(data, type=_Position)
-        at = position.at.astimezone(UTC) if position.at.tzinfo is not None else None
+        position = msgspec.json.decode(base64url_data(text), type=_Position)
+        return msgspec.structs.replace(position, at=position.at.astimezone(UTC))
     except (NotBase64, ValueError, OverflowError, msgspec.MsgspecError):
-        at, position = None, None
-    if position is None or at is None or not 0 <= position.id < 2**63 or "\x00" in (position.text or ""):
-        raise InvalidInput("after: this is not the `next` of a page")
-    return _Position(at, position.id, position.text)
-
-
-def _minute(row: Row) -> MetricMinute:
-    return msgspec.convert(with_quantiles(row, "lag", "wait", "processing"), MetricMinute)
-
-
-def _hour(row: Row) -> ConsumerHour:
-    return msgspec.convert(with_quantiles(row, "processing"), ConsumerHour)
+        raise InvalidInput("after: this is not the `next` of a page") from None
 
 
 def _with_lock(row: Row) -> tuple[PastRun, bool]:

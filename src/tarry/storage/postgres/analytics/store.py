@@ -8,8 +8,6 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, Final, LiteralString, TypeVar, cast
 
-import msgspec
-
 from tarry.core.analytics.anomalies import Anomaly, ContinuableAnomaly, Published, Severity
 from tarry.core.analytics.manifest import QueueNames
 from tarry.core.analytics.metrics import CurrentQueue, ForecastSpan, MetricSpan, Outlook, Planned, Table
@@ -42,11 +40,8 @@ class PipelineAnalytics(Role):
         self, queue: str | None, since: datetime, until: datetime, step: timedelta | None
     ) -> list[MetricSpan]:
         """Aggregates of all minutes: in spans of length `step`, or as a whole (None)."""
-
-        def decode(row: Row) -> MetricSpan:
-            return msgspec.convert(operations.with_quantiles(row, "lag", "processing"), MetricSpan)
-
-        return self._rows(queue, "analytics/metric_spans", decode, {"since": since, "until": until, "step": step})
+        params = {"since": since, "until": until, "step": step}
+        return self._rows(queue, "analytics/metric_spans", made(MetricSpan), params)
 
     def forecast_minutes(self, queue: str | None, *, limit: int = 10_080) -> list[Row]:
         """The first future minutes with load or backlog, within the limit."""
@@ -56,12 +51,14 @@ class PipelineAnalytics(Role):
         """Like `metric_spans`."""
         return self._rows(queue, "analytics/forecast_spans", made(ForecastSpan), {"step": step})
 
-    def put(self, table: Table, rows: Iterable[str]) -> int:
-        """Upsert rows given as JSON objects with every column; returns how many were new or different."""
-        changed, remaining = 0, iter(rows)
+    def put(self, table: Table, rows: Iterable[str]) -> tuple[int, int]:
+        """Upsert rows given as JSON objects with every column; returns how many there were, and how many were new or
+        different."""
+        count, changed, remaining = 0, 0, iter(rows)
         while chunk := list(islice(remaining, CHUNK)):
+            count += len(chunk)
             changed += self._database.fetch(_PUT[table], value, rows=f"[{','.join(chunk)}]")
-        return changed
+        return count, changed
 
     def keep_forecast(self, run_id: int) -> int:
         """Delete every forecast except that of this run."""
@@ -90,20 +87,10 @@ def _outlook(rows: list[Row]) -> Outlook:
     standings: dict[int, CurrentQueue] = {}
     planned: list[Planned] = []
     for row in rows:
-        # Messages already due come first and have no minute.
-        is_due = row.minute is None
-        messages, leased = row.messages or 0, row.leased or 0
-        standing = CurrentQueue(
-            queue_id=row.queue_id,
-            queue=row.queue,
-            ready=messages - leased if is_due else 0,
-            leased=leased if is_due else 0,
-            target_lag_s=row.target_lag_s,
-            paused=row.paused,
-        )
-        standings.setdefault(row.queue_id, standing)
-        if not is_due:
-            planned.append(Planned(row.queue_id, row.minute, messages, row.retries))
+        if row.queue_id not in standings:  # messages already due come first, and have no minute
+            standings[row.queue_id] = made(CurrentQueue)(row)
+        if row.minute is not None:
+            planned.append(Planned(row.queue_id, row.minute, row.messages, row.retries))
     return Outlook(tuple(standings.values()), tuple(planned))
 
 

@@ -6,7 +6,6 @@ Schedule changes are applied in one transaction each, or together. Compare-and-s
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
 from datetime import datetime, timedelta
 from functools import lru_cache
 from operator import attrgetter
@@ -30,6 +29,7 @@ from tarry.storage.postgres.messages import operations as message_ops
 from tarry.storage.postgres.messages.statements import reserve, storable
 from tarry.storage.postgres.operation import PostgresOperation, PostgresRole
 from tarry.storage.postgres.statement import Op, Row, Statement, bind, each, made, value
+from tarry.wire.base import same_fields
 
 FORGET_AT_ONCE = 10_000
 Ledgers = dict[str, str]
@@ -231,18 +231,12 @@ def _offer(queue: str, planned: Sequence[tuple[str, Tick, Draft]], offer: Offer,
         yield from bind("cron/link_messages", value, **about, **ticks).run()
 
 
-_SCHEDULE = ("kind", "text", "zone")
-_POLICY = tuple(field.name for field in fields(Policy))
-_SPEC = ("name", "queue", "payload", "content_type", "priority", "type", "source")
-_STATE = ("generation", "cursor_at", "wake_at", "decided_at", "installed_at", "paused_at", "paused_reason")
-_STATE_READ = ("revision", "last_live", "forgotten_until", "ledger")
-"""Columns that the database decides."""
-
-
 def _row(state: ScheduleState) -> dict[str, Any]:
-    spec = state.spec
-    sources = ((spec, ("hash", *_SPEC)), (spec.schedule, _SCHEDULE), (spec.policy, _POLICY), (state, _STATE))
-    return {name: getattr(source, name) for source, names in sources for name in names}
+    """The columns of a schedule; the statement ignores those that the database decides."""
+    spec, schedule = state.spec, state.spec.schedule
+    times = {"hash": spec.hash, "kind": schedule.kind, "text": schedule.text, "zone": schedule.zone}
+    config = same_fields(spec, ScheduleSpec, "schedule", "policy") | same_fields(spec.policy, Policy)
+    return times | config | same_fields(state, ScheduleState, "spec")
 
 
 def _as_text(value: object) -> str:
@@ -257,13 +251,10 @@ def _as_text(value: object) -> str:
 
 
 def _state(row: Row) -> ScheduleState:
-    def columns(names: Iterable[str]) -> dict[str, Any]:
-        return {name: getattr(row, name) for name in names}
-
     schedule = stored_schedule(row.kind, row.text, row.zone, row.hash)
-    policy = _policy(tuple(columns(_POLICY).items()))
-    spec = ScheduleSpec(schedule=schedule, policy=policy, **columns(_SPEC))
-    return ScheduleState(spec=spec, **columns(_STATE + _STATE_READ))
+    policy = _policy(tuple(same_fields(row, Policy).items()))
+    spec = ScheduleSpec(schedule=schedule, policy=policy, **same_fields(row, ScheduleSpec))
+    return ScheduleState(spec=spec, **same_fields(row, ScheduleState))
 
 
 @lru_cache(maxsize=256)

@@ -157,11 +157,7 @@ class PostgresDeadLetters(PostgresRole):
         return None if current is None else replace(current, moved=moved or 0)
 
     def next_redrive_in(self) -> PostgresOperation[timedelta | None]:
-        def decode(rows: builtins.list[Row]) -> timedelta | None:
-            wait_for = value(rows)
-            return None if wait_for is None else max(wait_for, timedelta(0))
-
-        return self._sql("dead_letters/redrive_next", decode)
+        return self._sql("dead_letters/redrive_next", value)
 
     @operation()
     def label(self, *, limit: int = 1000, leadership: Leadership | None = None) -> Op[int]:
@@ -203,27 +199,17 @@ def dead_letters(
 
 def count(queue: str, where: DeadFilter, limit: int) -> Statement[Matching]:
     """Count matches among the first `limit` letters. For a filter that matches few of many letters this is a lower bound."""
-    limit = storable(limit)
-
-    def decode(rows: list[Row]) -> Matching:
-        row = known(queue, rows)[0]
-        return Matching(Counted(min(row.fitting, limit), capped=row.walked > limit), min(row.blocked, limit))
-
-    return bind("dead_letters/count", decode, queue=queue, walk=limit + 1, **_filtered(where))
+    params = {"queue": queue, "walk": storable(limit) + 1, **_filtered(where)}
+    return bind("dead_letters/count", lambda rows: made(Matching)(known(queue, rows)[0]), **params)
 
 
 def groups(queue: str, limit: int, cap: int) -> Statement[list[DeadGroup]]:
-    cap = storable(cap)
-
     def decode(rows: list[Row]) -> list[DeadGroup]:
-        return [group(row) for row in known(queue, rows) if row.fingerprint is not None]
+        groups = [row._asdict() for row in known(queue, rows) if row.fingerprint is not None]
+        return msgspec.convert([group | {"pattern": pattern(group["error"])} for group in groups], list[DeadGroup])
 
-    def group(row: Row) -> DeadGroup:
-        count = Counted.up_to(cap, row.count)
-        types = tuple(sorted(row.types or ()))
-        return DeadGroup(**row._asdict() | {"pattern": pattern(row.error), "count": count, "types": types})
-
-    return bind("dead_letters/groups", decode, queue=queue, limit=storable(limit), most=MOST_GROUPS, cap=cap + 1)
+    limits = {"limit": storable(limit), "most": MOST_GROUPS, "cap": storable(cap) + 1}
+    return bind("dead_letters/groups", decode, queue=queue, **limits)
 
 
 def begin_redrive(queue: str, options: RedriveOptions, total: Counted, now: datetime | None) -> Statement[None]:

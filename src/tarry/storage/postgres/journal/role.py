@@ -36,7 +36,7 @@ class _Window(NamedTuple):
     """A window, or the first `limit` events of its rest."""
 
     bounds: Row
-    """Columns of the window itself: `until`, `journal`, and reasons why it cannot be read."""
+    """Columns of the window itself: `until`, `journal`, and reasons why it cannot be read, such as a `gap`."""
     events: tuple[tuple[Mark, Event | None], ...]
     """None for an event of a kind that only a newer version writes, during a rolling deploy. Skipped."""
 
@@ -59,12 +59,8 @@ def _tail(after: str | None, until: str | None, limit: int, most: int) -> Op[Eve
         return (yield from _gap(GapReason.UNKNOWN))
     if window.is_lost:
         return (yield from _after_failover(position))
-    if window.is_ahead:
-        return (yield from _gap(GapReason.UNKNOWN))
-    if window.is_pruned:
-        return (yield from _gap(GapReason.PRUNED))
-    if window.is_too_far:
-        return (yield from _gap(GapReason.TOO_FAR))
+    if window.gap is not None:
+        return (yield from _gap(GapReason(window.gap)))
     if not events and edge.mark is None:
         # The old position is equivalent to a new one, and need not be flushed.
         return EventPage(position=after)

@@ -4,12 +4,13 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from tarry.core.errors import UnknownQueue
-from tarry.core.journal.events import JournalLevel
 from tarry.core.settings import QueueInfo, QueueSettings
 from tarry.storage.postgres.messages.statements import retry_numbers, retry_of
 from tarry.storage.postgres.statement import Row, Statement, bind, first, value, value_or_none
-from tarry.wire.base import data_of, same_fields
+from tarry.wire.base import data_of
 
 LEFTOVERS = 5_000
 """Messages of a deleted queue that one statement removes."""
@@ -50,6 +51,5 @@ def known_info(name: str) -> Callable[[list[Row]], QueueInfo]:
 
 
 def info_of(row: Row) -> QueueInfo:
-    own: dict[str, Any] = {"retry": retry_of(row.retry), "journal": JournalLevel(row.journal)}
-    settings = QueueSettings(**same_fields(row, QueueSettings) | own)
-    return QueueInfo(**same_fields(row, QueueInfo), settings=settings)
+    columns = row._asdict()
+    return msgspec.convert({**columns, "settings": columns | {"retry": retry_of(row.retry)}}, QueueInfo)

@@ -27,8 +27,8 @@ from tarry.core.errors import InvalidState, StoreUnavailable
 from tarry.core.journal.snapshots import BEGINNING, Digest, SnapshotBound, Window
 from tarry.storage.postgres._sync.runner import drive
 from tarry.storage.postgres.analytics.database import Database, Role
-from tarry.storage.postgres.analytics.operations import archived_day, last_run, last_runs
-from tarry.storage.postgres.statement import Op, Row, bind, each, first, only_row, value
+from tarry.storage.postgres.analytics.operations import last_run, last_runs
+from tarry.storage.postgres.statement import Op, Row, bind, each, first, made, only_row, value
 
 _ERROR_LENGTH = 2_000
 
@@ -141,7 +141,7 @@ class PostgresManifest(Role):
         self._database.write("analytics/archive/cleared", batches=list(numbers))
 
     def days(self, lake: str) -> list[ArchivedDay]:
-        return self._database.fetch("analytics/archive/days", each(archived_day), lake=lake)
+        return self._database.fetch("analytics/archive/days", each(made(ArchivedDay)), lake=lake)
 
     def horizons(self, lake: str) -> dict[int, date]:
         """By queue id: events before this day are not in the lake, because retention has removed them."""
@@ -191,12 +191,8 @@ def _planned(lake: str, window: Window, system_id: str, run: int) -> Op[Batch]:
 
 
 def batch(row: Row) -> Batch:
-    return Batch(
-        number=row.number, lake=row.lake, kind=row.kind, position=row.position,
-        start=SnapshotBound.from_json(row.from_edge), end=SnapshotBound.from_json(row.to_edge),
-        system_id=row.system_id, state=BatchState(row.state), files=msgspec.convert(row.files, tuple[LakeFile, ...]),
-        digest=Digest(row.rows, int(row.checksum)), min_at=row.min_at, max_at=row.max_at, run=row.run,
-    )  # fmt: skip
+    bounds = {"start": SnapshotBound.from_json(row.from_edge), "end": SnapshotBound.from_json(row.to_edge)}
+    return msgspec.convert(row._asdict() | bounds, Batch)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from itertools import accumulate
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import Connection
@@ -36,8 +36,11 @@ from tarry.storage.postgres.errors import translated
 from tarry.storage.postgres.messages.statements import seconds
 from tarry.storage.postgres.queues import statements as queue_statements
 from tarry.storage.postgres.statement import Op, Row, bind, first, made, only_row, value
+from tarry.wire.base import same_fields
 
 R = TypeVar("R")
+
+_sink_write = made(SinkWrite)
 
 
 class PostgresSink:
@@ -47,7 +50,7 @@ class PostgresSink:
 
     def begin(self, write: Write) -> SinkWrite:
         """Register the write; the result shows whether it is already committed."""
-        return self._retried(lambda: _begin(write)).write
+        return _sink_write(self._retried(lambda: _begin(write)))
 
     @contextmanager
     def attempt(self, write: Write, part: int) -> Generator[Staging]:
@@ -76,8 +79,7 @@ class PostgresSink:
         self._retried(op)
 
     def outcome(self, write_id: str) -> SinkWrite | None:
-        registered = self._database.fetch("analytics/sink/outcome", first(_registered), write_id=write_id)
-        return registered and registered.write
+        return self._database.fetch("analytics/sink/outcome", first(_sink_write), write_id=write_id)
 
     def sweep(self, staged_for: timedelta = STAGED_FOR) -> int:
         """Delete leftovers of dead tasks and drivers; returns the number of attempts."""
@@ -121,7 +123,7 @@ class Staging:
 
     def _register(self) -> Op[int | None]:
         registered = yield from _begin(self._write)
-        self.committed = registered.write.committed
+        self.committed = _sink_write(registered).committed
         if self.committed:
             return None
         return (yield from bind("analytics/sink/attempt", value, write=registered.id, run=self._write.run).run())
@@ -138,22 +140,15 @@ class Staging:
         totals = self._totals
         if self._attempt is None or totals.first is None or totals.last is None:
             return None
-        return Staged(
-            attempt=self._attempt,
-            part=self._part,
-            rows=totals.rows,
-            size=totals.size,
-            queues=frozenset(totals.queues),
-            first=totals.first,
-            last=totals.last,
-        )
+        counted = same_fields(totals, Staged, "queues")
+        return Staged(attempt=self._attempt, part=self._part, queues=frozenset(totals.queues), **counted)
 
 
 def _merge(write: Write, staged: Sequence[Staged], rules: Rules, now: datetime | None) -> Op[SinkWrite]:
     """Merge in one transaction. A second driver with the same write waits in `begin`, then finds it committed."""
     registered = yield from _begin(write)
-    if registered.write.committed:
-        return registered.write
+    if (earlier := _sink_write(registered)).committed:
+        return earlier
     yield from bind("analytics/sink/tune").run()
     yield from _check_staged(write, staged)
     yield from bind("analytics/sink/lock").run()
@@ -189,21 +184,13 @@ def _merge(write: Write, staged: Sequence[Staged], rules: Rules, now: datetime |
     ignored = rows - sum(kept.values())
     of_write = {"id": registered.id, "stream": write.stream, "batch": write.batch}
     row = yield from bind("analytics/sink/finish", only_row, **of_write, **kept, rows=rows, ignored=ignored).run()
-    return _registered(row).write
+    return _sink_write(row)
 
 
-def _begin(write: Write) -> Op[_Registered]:
+def _begin(write: Write) -> Op[Row]:
+    """The row of the write: the fields of `SinkWrite`, and its id."""
     params = {"write_id": write.write_id, "stream": write.stream, "batch": write.batch}
-    return _registered((yield from bind("analytics/sink/begin", only_row, **params).run()))
-
-
-class _Registered(NamedTuple):
-    id: int
-    write: SinkWrite
-
-
-def _registered(row: Row) -> _Registered:
-    return _Registered(row.id, made(SinkWrite)(row))
+    return (yield from bind("analytics/sink/begin", only_row, **params).run())
 
 
 def _check_staged(write: Write, staged: Sequence[Staged]) -> Op[None]:

@@ -21,15 +21,23 @@ weighed as (
         sum(attempts) over together as processing_all
     from minutes
     window together as (partition by name, span)
+),
+spans as (
+    select name as queue, span, min(minute) as minute, sum(offered)::bigint as offered, sum(leased)::bigint as leased,
+        sum(acked)::bigint as acked, sum(nacked)::bigint as nacked, sum(expired)::bigint as expired,
+        sum(buried)::bigint as buried, (array_agg(depth order by minute desc))[1] as depth,
+        (array_agg(dead order by minute desc))[1] as dead,
+        min(lag_p50_s) filter (where lag_passed * 2 >= lag_all) as lag_p50_s, max(lag_p95_s) as lag_p95_s,
+        max(lag_p99_s) as lag_p99_s,
+        min(processing_p50_s) filter (where processing_passed * 2 >= processing_all) as processing_p50_s,
+        max(processing_p95_s) as processing_p95_s, max(processing_p99_s) as processing_p99_s, max(fresh_at) as fresh_at
+    from weighed
+    group by name, span
 )
-select name as queue, min(minute) as minute, sum(offered)::bigint as offered, sum(leased)::bigint as leased,
-    sum(acked)::bigint as acked, sum(nacked)::bigint as nacked, sum(expired)::bigint as expired,
-    sum(buried)::bigint as buried, (array_agg(depth order by minute desc))[1] as depth,
-    (array_agg(dead order by minute desc))[1] as dead,
-    min(lag_p50_s) filter (where lag_passed * 2 >= lag_all) as lag_p50_s, max(lag_p95_s) as lag_p95_s,
-    max(lag_p99_s) as lag_p99_s,
-    min(processing_p50_s) filter (where processing_passed * 2 >= processing_all) as processing_p50_s,
-    max(processing_p95_s) as processing_p95_s, max(processing_p99_s) as processing_p99_s, max(fresh_at) as fresh_at
-from weighed
-group by name, span
-order by name, span
+select queue, minute, offered, leased, acked, nacked, expired, buried, depth, dead, fresh_at,
+    case when lag_p50_s is not null then jsonb_build_object(
+        'p50', lag_p50_s, 'p95', lag_p95_s, 'p99', lag_p99_s) end as lag,
+    case when processing_p50_s is not null then jsonb_build_object(
+        'p50', processing_p50_s, 'p95', processing_p95_s, 'p99', processing_p99_s) end as processing
+from spans
+order by queue, span

@@ -9,7 +9,9 @@ with load as materialized (
     group by 1, 2
 )
 select q.id as queue_id, q.name as queue, extract(epoch from q.target_lag_for)::float8 as target_lag_s,
-    q.paused_at is not null as paused, l.minute, l.messages, l.retries, l.leased
+    q.paused_at is not null as paused, l.minute, l.messages, l.retries,
+    case when l.minute is null then coalesce(l.messages - l.leased, 0) else 0 end as ready,
+    case when l.minute is null then coalesce(l.leased, 0) else 0 end as leased
 from tarry.queue q left join load l on l.queue = q.id
 where q.deleted_at is null
 order by q.id, l.minute nulls first

@@ -4,6 +4,7 @@
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from psycopg.conninfo import make_conninfo
@@ -90,10 +91,8 @@ class ConnectionCache:
         """Run `work` on the cached connection; on a new one if there is none or it is dead. `work` only reads."""
         conn = self._taken(dsn)
         if conn is not None:
-            try:
+            with suppress(gone):  # if the connection was not the cause, the new one fails too
                 return self._used(dsn, conn, work)
-            except gone:
-                pass  # if the connection was not the cause, the new one fails too
         return self._used(dsn, self._connect(dsn), work)
 
     def _used(self, dsn: str, conn: Any, work: Callable[[Any], R]) -> R:
@@ -107,11 +106,10 @@ class ConnectionCache:
 
     def _taken(self, dsn: str) -> Any:
         with self._lock:
-            cached = self._kept.pop((os.getpid(), dsn), None)
-        if cached is None:
-            return None
-        cached[1].cancel()
-        return cached[0]
+            conn, timer = self._kept.pop((os.getpid(), dsn), (None, None))
+        if timer is not None:
+            timer.cancel()
+        return conn
 
     def _keep(self, dsn: str, conn: Any) -> None:
         timer = threading.Timer(self._idle_for_s, self._drop, (dsn, conn))

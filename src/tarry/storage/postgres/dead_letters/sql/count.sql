@@ -1,5 +1,5 @@
 -- The number of dead letters that match a filter, and of those that cannot be redriven because their key is live. At most `walk`
--- letters are read, oldest first; the second column shows whether these are all. Each branch has a condition on the queue that
+-- letters are read, oldest first; the last of them only shows that there are more. Each branch has a condition on the queue that
 -- only one index supports: no plan can use the wrong one.
 with q as materialized (
     select id from tarry.queue where name = %(queue)s and deleted_at is null
@@ -30,6 +30,8 @@ with q as materialized (
     where (%(type)s::text is null or w.type = %(type)s)
       and (%(key_prefix)s::text is null or starts_with(w.key, %(key_prefix)s))
 )
-select (select count(*) from fitting) as fitting, (select count(*) from walked) as walked,
-    (select count(*) from fitting where live) as blocked
+select jsonb_build_object(
+        'n', least((select count(*) from fitting), %(walk)s::bigint - 1),
+        'capped', (select count(*) from walked) = %(walk)s::bigint) as letters,
+    least((select count(*) from fitting where live), %(walk)s::bigint - 1) as blocked
 from q

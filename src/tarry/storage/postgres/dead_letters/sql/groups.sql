@@ -21,8 +21,9 @@ with recursive q as materialized (
     order by newest.died_at desc, newest.version desc
     limit %(limit)s::int
 )
-select g.fingerprint, g.reason, g.error, counted.n as count, oldest.died_at as first_died_at, g.died_at as last_died_at,
-    g.version as example, g.key as example_key, sample.types, sample.fewest as fewest_attempts, sample.most as most_attempts
+select g.fingerprint, g.reason, g.error, oldest.died_at as first_died_at, g.died_at as last_died_at, g.version as example,
+    jsonb_build_object('n', least(counted.n, %(cap)s::int - 1), 'capped', counted.n = %(cap)s::int) as count,
+    g.key as example_key, sample.types, sample.fewest as fewest_attempts, sample.most as most_attempts
 from q left join (
     freshest g
     cross join lateral (select d.died_at from tarry.dead_letter d
@@ -31,7 +32,7 @@ from q left join (
     cross join lateral (select count(*) as n from (
         select from tarry.dead_letter d where (d.queue + 0) = (select id from q) and d.fingerprint = g.fingerprint
         order by d.died_at, d.version limit %(cap)s::int) c) counted
-    cross join lateral (select array_agg(distinct s.type) filter (where s.type is not null) as types,
+    cross join lateral (select coalesce(array_agg(distinct s.type collate "C") filter (where s.type is not null), '{}') as types,
             min(s.attempt) as fewest, max(s.attempt) as most
         from (select d.type, d.attempt from tarry.dead_letter d
             where (d.queue + 0) = (select id from q) and d.fingerprint = g.fingerprint

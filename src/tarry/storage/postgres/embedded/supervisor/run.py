@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -28,53 +29,46 @@ def main(argv: list[str]) -> NoReturn:
     os.umask(0o077)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     home, binaries, major, runtime_dir = argv
-    layout, report = Layout(Path(home)), StartupReport(os.dup(1))
+    layout, pipe = Layout(Path(home)), os.dup(1)
     try:
         assume(layout.home, Path(binaries) / "postgres")
         supervisor_lock = open_lock(layout.supervisor_lock)
         if not acquire(supervisor_lock, fcntl.LOCK_EX, deadline=0):
-            report.send(BUSY)
+            report(pipe, BUSY)
             sys.exit(0)
         Supervisor(
-            layout, Path(binaries), int(major), Path(runtime_dir) if runtime_dir else None, supervisor_lock, report
+            layout, Path(binaries), int(major), Path(runtime_dir) if runtime_dir else None, supervisor_lock, pipe
         ).run()
     except StartError as failure:
-        report.send(FAILED, str(failure))
+        report(pipe, FAILED, str(failure))
     except Exception:
-        report.send(FAILED, f"The supervisor of PostgreSQL failed:\n{traceback.format_exc()}")
+        report(pipe, FAILED, f"The supervisor of PostgreSQL failed:\n{traceback.format_exc()}")
         raise
     sys.exit(0)
 
 
-class StartupReport:
-    """The supervisor's single message to the process that launched it, which may be dead by then."""
-
-    def __init__(self, pipe: int) -> None:
-        self._pipe: int | None = pipe
-
-    def send(self, verdict: str, message: str = "") -> None:
-        """Send the verdict and close the pipe. Later messages go to standard error, which is the log by then."""
-        pipe, self._pipe = self._pipe, None
-        # If the launcher is gone, it does not use the server, which will then stop as usual.
-        with contextlib.suppress(BrokenPipeError):
-            os.write(2 if pipe is None else pipe, f"{verdict}\n{message}\n".encode(errors="replace"))
-        if pipe is not None:
-            os.close(pipe)
+def report(pipe: int, verdict: str, message: str = "") -> None:
+    """Send the single message to the process that launched the supervisor, and redirect the pipe to standard error: later
+    messages go to the log."""
+    # If the launcher is gone, it does not use the server, which will then stop as usual.
+    with contextlib.suppress(BrokenPipeError):
+        os.write(pipe, f"{verdict}\n{message}\n".encode(errors="replace"))
+    os.dup2(2, pipe, inheritable=False)
 
 
+@dataclass(eq=False)
 class Supervisor:
     """Parent of one PostgreSQL, which it restarts after a crash. The supervisor lock is already held."""
 
-    def __init__(
-        self, layout: Layout, binaries: Path, major: int, runtime_dir: Path | None, lock: int, report: StartupReport
-    ) -> None:
-        self._layout = layout
-        self._binaries = binaries
-        self._major = major
-        self._runtime_dir = runtime_dir
-        self._lock = lock
-        self._report = report
-        self._log = open_log(layout.log)
+    _layout: Layout
+    _binaries: Path
+    _major: int
+    _runtime_dir: Path | None
+    _lock: int
+    _pipe: int
+
+    def __post_init__(self) -> None:
+        self._log = open_log(self._layout.log)
         self._socket_dir: Path | None = None
         self._postmaster: int | None = None
         self._ending = False
@@ -90,10 +84,10 @@ class Supervisor:
             raise StartError(
                 f"{failure}\nIts log, {self._layout.log}, ends with:\n{quoted}" if quoted else str(failure)
             ) from None
-        self._report.send(READY)
+        report(self._pipe, READY)
         for ending in (signal.SIGTERM, signal.SIGINT):
             signal.signal(ending, self._end)
-        signal.signal(signal.SIGALRM, self._trim_log)
+        signal.signal(signal.SIGALRM, lambda _number, _frame: keep_small(self._layout.log))
         signal.setitimer(signal.ITIMER_REAL, LOG_CHECK_EVERY, LOG_CHECK_EVERY)
         self._serve()
         self._finish()
@@ -174,9 +168,6 @@ class Supervisor:
         self._ending = True
         if self._postmaster is not None:
             os.kill(self._postmaster, signal.SIGINT)
-
-    def _trim_log(self, *_: object) -> None:
-        keep_small(self._layout.log)
 
 
 def open_log(path: Path) -> int:

@@ -22,10 +22,10 @@ with edge as materialized (
 select edge.until::text,
     (select system_identifier::text || '.' || d.oid::text
         from pg_control_system() cross join pg_database d where d.datname = current_database()) as journal,
-    pg_snapshot_xmax(%(known)s::pg_snapshot) > pg_snapshot_xmax(pg_current_snapshot()) as is_ahead,
-    exists (select from tarry.archive_day where pruned_xid is not null
-        and not pg_visible_in_snapshot(pruned_xid, edge.since)) as is_pruned,
-    counted.is_too_far,
+    case when pg_snapshot_xmax(%(known)s::pg_snapshot) > pg_snapshot_xmax(pg_current_snapshot()) then 'unknown'
+        when exists (select from tarry.archive_day where pruned_xid is not null
+            and not pg_visible_in_snapshot(pruned_xid, edge.since)) then 'pruned'
+        when counted.is_too_far then 'too_far' end as gap,
     tarry.journal_is_lost(%(branch)s::bigint, %(lsn)s::pg_lsn) as is_lost,
     pg_is_in_recovery() as is_standby,
     e.xid,

@@ -1,5 +1,7 @@
 -- The day accounts of a lake.
-select day, rows, checksum, pruned_rows, pruned_checksum, retired_rows, retired_checksum
+select day, jsonb_build_object('rows', rows, 'checksum', checksum) as archived,
+    jsonb_build_object('rows', pruned_rows, 'checksum', pruned_checksum) as pruned,
+    jsonb_build_object('rows', retired_rows, 'checksum', retired_checksum) as retired
 from tarry.archive_day
 where lake = %(lake)s
 order by day
