@@ -112,17 +112,15 @@ def scored(series: Series, world: World, calendar: Calendar) -> Scored | None:
 
 def incidents(scales: list[Scored], settings: Any, since: Any) -> Iterator[Incident]:
     """The incidents of one metric of one queue."""
-    weights, minutes = np.zeros((2, len(scales[0].x))), np.zeros((2, len(scales[0].x)))
+    weights = np.zeros((2, len(scales[0].x)))
     for of in scales:
         for side, weight in enumerate(_weights(of, settings)):
             weights[side] = np.maximum(weights[side], weight)
-            stands = 1 if of.series.scale == SHORT else settings.stands
-            minutes[side] = np.maximum(minutes[side], stands * (weight > 0))
     begin = START + timedelta(days=_minute(since) // DAY)
-    for weight, lasted in zip(weights, minutes, strict=True):
+    for weight in weights:
         at = np.flatnonzero(weight)
         for run in np.split(at, np.flatnonzero(np.diff(at) > settings.gap + 1) + 1):
-            if len(run) and (lasted[run].sum() >= settings.lasting or weight[run].max() >= FAR):
+            if len(run) and (len(run) >= settings.lasting or weight[run].max() >= FAR):
                 yield (
                     scales[0].series.queue_id,
                     begin + timedelta(minutes=int(run[0])),
@@ -203,21 +201,20 @@ def _band(series: Series, tallied: Values, hours: npt.NDArray[np.int64], date: i
         near = (np.arange(24)[:, None] + np.arange(-1, 2)) % 24
         spread = np.nanmedian(np.abs(by_day[:, near]), axis=(0, 2, 3)) * 1.4826
         wide = (np.arange(24)[:, None] + np.arange(-3, 4)) % 24
-        peak, trough = (
-            np.nanquantile(np.nanmax(np.nanmax(side, axis=2)[:, wide], axis=2), quantile, axis=0)
-            for side, quantile in ((by_day, 0.9), (-by_day, 0.8))
-        )
+        highest, lowest = (np.nanmax(np.nanmax(side, axis=2)[:, wide], axis=2) for side in (by_day, -by_day))
+        peak = 1.5 * np.nanquantile(highest, 0.9, axis=0) - 0.5 * np.nanquantile(highest, 0.5, axis=0)
+        trough = np.nanquantile(lowest, 0.8, axis=0)
     few = max(DAYS / len(known), 1) ** 0.25
     have = np.flatnonzero(~np.isnan(median))
     before, after = np.full(WEEK_HOURS, np.nan), np.full(WEEK_HOURS, np.nan)
     before[have], after[have] = median[np.roll(have, 1)], median[np.roll(have, -1)]
     now = hours[date]
-    unit = unit[now] * few
+    unit = unit[now]
     return {
         "median": median[now],
         "before": before[now],
         "after": after[now],
-        "sigma": np.maximum(spread[now % 24], 1) * unit,
+        "sigma": np.maximum(spread[now % 24], 1) * unit * few,
         "peak": np.maximum(peak[now % 24], 0) * unit,
         "trough": np.maximum(trough[now % 24], 0) * unit,
     }

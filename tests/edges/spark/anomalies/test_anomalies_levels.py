@@ -157,6 +157,13 @@ def test_the_past_is_raised_by_its_growth_and_bursts_at_any_hour_are_usual(spark
     assert bands[12].trough == 0
 
 
+def test_where_the_peaks_of_days_differ_much_a_higher_one_is_usual(spark: SparkSession) -> None:
+    """Eleven days: the median of their peaks is 6 above the usual 20, and one day in ten has more than 10."""
+    rows = [row for ago in range(1, 12) for row in ((ago, 20.0, 55), (ago, 20.0 + ago, 5))]
+    (band,) = baselines.bands(tallies(spark, rows), [TODAY]).collect()
+    assert (band.median, band.peak) == (20.0, pytest.approx(10 + 4 / 2, rel=0.01))
+
+
 def test_neither_today_nor_what_is_older_than_four_weeks_is_the_past(spark: SparkSession) -> None:
     assert baselines.bands(tallies(spark, [(0, 3.0, 600), (35, 3.0, 600)]), [TODAY]).count() == 0
 
@@ -166,12 +173,14 @@ STALL = levels("acked", dict.fromkeys(range(20), 4.0) | dict.fromkeys(range(8, 1
 FEWER_FAILURES, MORE_FAILURES = (
     levels("failed", dict.fromkeys(range(20), x), median=5.0, sigma=0.5) for x in (0.0, 8.0)
 )
-JUST_OUTSIDE, FAR_OUTSIDE, CONSECUTIVE, OTHER_LEVEL, CHANGED_LEVEL = (
+JUST_OUTSIDE, FAR_OUTSIDE, CONSECUTIVE, AN_HOUR_APART, FURTHER_APART, OTHER_LEVEL, CHANGED_LEVEL = (
     levels("offered", values, median=10.0, sigma=0.5)
     for values in (
         QUIET | dict.fromkeys(range(5, 9), 12.5),
         QUIET | {5: 13.5},
         QUIET | {5: 12.5, 6: 12.5, 9: 13.0, 10: 12.5, 11: 12.5},
+        dict.fromkeys(range(90), 10.0) | {5: 13.5, 66: 13.5},
+        dict.fromkeys(range(90), 10.0) | {5: 13.5, 67: 13.5},
         dict.fromkeys(range(60), 14.0),
         dict.fromkeys(range(120), 10.0) | dict.fromkeys(range(120, 300), 14.0),
     )
@@ -198,11 +207,16 @@ def test_consecutive_minutes_are_one_incident(detections: Detections) -> None:
     (row,) = detections.rows(CONSECUTIVE, "unusual_offers")
     assert (row.window_to - row.window_from).total_seconds() == 7 * 60
     assert (row.observed, row.score) == (169, 6.0)
-    assert (row.expected_low, row.expected_high) == (pytest.approx(8.4**2), pytest.approx(11.6**2))
+    assert (row.expected_low, row.expected_high) == (pytest.approx(8.5**2), pytest.approx(11.5**2))
     assert row.sentence == (
-        "Queue orders: 169 messages were offered in the 5 minutes up to 12:09 UTC, where 71 to 135 is usual at this time of "
+        "Queue orders: 169 messages were offered in the 5 minutes up to 12:09 UTC, where 72 to 132 is usual at this time of "
         "the week. It lasted 7 min."
     )
+
+
+def test_with_an_hour_between_them_they_are_one_incident_and_with_more_two(detections: Detections) -> None:
+    assert len(detections.rows(AN_HOUR_APART, "unusual_offers")) == 1
+    assert len(detections.rows(FURTHER_APART, "unusual_offers")) == 2
 
 
 def test_a_stall_is_an_incident_though_nothing_happens_in_it(detections: Detections) -> None:

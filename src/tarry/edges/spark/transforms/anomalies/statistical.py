@@ -19,9 +19,9 @@ class LevelSettings:
     """
 
     metric: str
-    threshold: float = 3.2
+    threshold: float = 3.0
     """Distance from the expected value, in spreads."""
-    peak: float = 1.35
+    peak: float = 1.0
     """Factor by which the usual peak of this time of day must be exceeded."""
     trough: float = 1.0
     more: float = 0.5
@@ -30,9 +30,7 @@ class LevelSettings:
     least: float = 8.0
     """Minimum effect in messages."""
     lasting: int = 5
-    stands: int = 3
-    """What an unusual value over 15 or 30 minutes counts as, in minutes. They overlap: a single one is no incident."""
-    gap: int = 30
+    gap: int = 60
 
 
 def incidents(minutes: DataFrame, settings: LevelSettings) -> DataFrame:
@@ -59,19 +57,20 @@ def unusual_level(context: DetectorContext, settings: LevelSettings) -> DataFram
 
 
 LEVELS = (
-    Detector("unusual_offers", Severity.WARNING, unusual_level, LevelSettings("offered"), 3, by_minute=True),
-    Detector("unusual_acks", Severity.WARNING, unusual_level, LevelSettings("acked"), 3, by_minute=True),
+    Detector("unusual_offers", Severity.WARNING, unusual_level, LevelSettings("offered"), 4, by_minute=True),
+    Detector("unusual_acks", Severity.WARNING, unusual_level, LevelSettings("acked"), 4, by_minute=True),
     Detector(
-        "unusual_failures", Severity.CRITICAL, unusual_level, LevelSettings("failed", threshold=4), 3, by_minute=True
+        "unusual_failures", Severity.CRITICAL, unusual_level, LevelSettings("failed", threshold=4), 4, by_minute=True
     ),
-    Detector("slow_processing", Severity.WARNING, unusual_level, LevelSettings("processing"), 3, by_minute=True),
-    Detector("late_delivery", Severity.WARNING, unusual_level, LevelSettings("lag"), 3, by_minute=True),
+    Detector("slow_processing", Severity.WARNING, unusual_level, LevelSettings("processing"), 4, by_minute=True),
+    Detector("late_delivery", Severity.WARNING, unusual_level, LevelSettings("lag"), 4, by_minute=True),
 )
 UNUSUAL_DEPTH = Detector(
     "unusual_depth",
     Severity.WARNING,
     unusual_level,
-    LevelSettings("depth", threshold=3.0, peak=1.25, trough=1.25, lasting=10),
+    LevelSettings("depth", peak=1.15),
+    2,
     by_minute=True,
 )
 """Too many or too few live messages. Not built in: its thresholds were selected on gauges that are not queues."""

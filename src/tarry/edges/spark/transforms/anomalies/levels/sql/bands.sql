@@ -1,7 +1,8 @@
 -- What is usual for each metric in each hour of the judged dates: the median of the hour with its neighbours, for the way from
 -- hour to hour, and how far values are from it. Deviations are pooled: the spread (by MAD, at least one unit) over all days
--- and three hours, so that it includes how days differ; and the usual peak and trough of seven hours of a day, which bursts
--- and jobs exceed on one day in ten (the trough: in five).
+-- and three hours, so that it includes how days differ; and the usual peak and trough of seven hours of a day. The peak is what
+-- one day in ten exceeds, and half as much more as that is above the median of the peaks: where the peaks of days differ much,
+-- the next one may be higher than all before. The trough is what one day in five exceeds.
 with deviations as (
     select date, queue_id, measure, scale, seen_on, weeks.of_day, round((x - median) / unit, 1) as z, sum(grown.n) as n
     from {grown} grown
@@ -18,7 +19,8 @@ with deviations as (
         lateral view explode(transform(sequence(21, 27), by -> (of_day + by) % 24)) near as of_day
     group by date, queue_id, measure, scale, seen_on, near.of_day
 ), peaks as (
-    select date, queue_id, measure, scale, of_day, percentile(highest, 0.9) as peak, percentile(lowest, 0.8) as trough
+    select date, queue_id, measure, scale, of_day, 1.5D * percentile(highest, 0.9) - 0.5D * percentile(highest, 0.5) as peak,
+        percentile(lowest, 0.8) as trough
     from extremes
     group by date, queue_id, measure, scale, of_day
 ), neighbours as (
@@ -30,7 +32,7 @@ with deviations as (
 )
 select date, queue_id, measure as metric, scale, hour, n, median,
     coalesce(before, sunday) as before, coalesce(after, monday) as after,
-    greatest(spread, 1D) * unit * few as sigma, greatest(peak, 0D) * unit * few as peak, greatest(trough, 0D) * unit * few as trough
+    greatest(spread, 1D) * unit * few as sigma, greatest(peak, 0D) * unit as peak, greatest(trough, 0D) * unit as trough
 from neighbours
 join (select distinct date, hour from {judged}) using (date, hour)
 join spreads using (date, queue_id, measure, scale, of_day)

@@ -7,7 +7,7 @@ with marked as (
     select *, sum(begins) over (partition by queue_id, side order by minute) as incident from marked
 ), whole as (
     select queue_id, side, incident, max(queue) as queue, min(minute) as window_from,
-        max(minute) + interval 1 minute as window_to, sum(minutes) as minutes, max(weight) as weight,
+        max(minute) + interval 1 minute as window_to, count(*) as minutes, max(weight) as weight,
         max_by(worst_value, weight) as worst_value, max_by(minute, weight) as worst
     from numbered
     group by queue_id, side, incident

@@ -8,7 +8,7 @@ with recent as (
     join {queues} queues using (queue_id)
     where scale = 5 and date > date(:after)
 ), bounded as (
-    select *, median - sigma * 3.2D as lowest, median + sigma * 3.2D as highest from recent
+    select *, median - sigma * 3D as lowest, median + sigma * 3D as highest from recent
 )
 select queue_id, metric, hour_of_week, max_by(queue, date) as queue, max_by({low}, date) as low, max_by({middle}, date) as middle,
     max_by({high}, date) as high, max_by(n, date) as minutes

@@ -1,7 +1,6 @@
 -- The unusual minutes, one row each, with the scale of the highest weight; side is 1 or -1. A minute is unusual beyond `threshold`
 -- spreads and beyond the usual peak, or trough, of this time of day, if the effect has a minimum size too: a share of what is
--- expected, and some messages; that of a gauge is in its spread. Few failures and short times are not unusual. What is judged
--- every five minutes stands for some minutes.
+-- expected, and some messages; that of a gauge is in its spread. Few failures and short times are not unusual.
 with limited as (
     select *, high_middle + greatest(:threshold * sigma, :peak * peak) as high,
         if(metric in ('failed', 'processing', 'lag'), double('-infinity'), low_middle - greatest(:threshold * sigma, :trough * trough)) as low
@@ -14,7 +13,7 @@ with limited as (
         if(x > high, (x - high_middle) / (high - high_middle), (low_middle - x) / (low_middle - low)) as weight
     from limited
 )
-select queue_id, minute, side, max(queue) as queue, max(weight) as weight, max(if(scale = 5, 1, :stands)) as minutes,
+select queue_id, minute, side, max(queue) as queue, max(weight) as weight,
     max_by(struct(metric, scale, value, score, low, high), weight) as worst_value
 from sided
 where side is not null
