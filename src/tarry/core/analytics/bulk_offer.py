@@ -86,9 +86,9 @@ class Staged:
     size: int
     """Bytes of keys and payloads."""
     queues: frozenset[str]
-    first: tuple[str, str]
-    last: tuple[str, str]
-    """The smallest and the largest (queue, key)."""
+    first: str
+    last: str
+    """The smallest and the largest key."""
 
 
 class WriteState(StrEnum):
@@ -128,7 +128,7 @@ def disjoint_groups(staged: Sequence[Staged]) -> list[list[Staged]]:
     Each group is merged by its own statement, and all rows are still locked in key order. Sorted input gives one group
     per task; unsorted input gives a single group."""
     groups: list[list[Staged]] = []
-    end: tuple[str, str] | None = None
+    end: str | None = None
     for attempt in sorted(staged, key=lambda each: each.first):
         if end is None or attempt.first > end:
             groups.append([])

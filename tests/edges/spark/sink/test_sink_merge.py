@@ -245,9 +245,7 @@ class TestLeftBehind:
 
 class TestGroups:
     def attempt(self, part: int, first: str, last: str) -> Staged:
-        return Staged(
-            attempt=part, part=part, rows=1, size=1, queues=frozenset("q"), first=("q", first), last=("q", last)
-        )
+        return Staged(attempt=part, part=part, rows=1, size=1, queues=frozenset("q"), first=first, last=last)
 
     def grouped(self, *ranges: str) -> list[list[int]]:
         staged = [self.attempt(part, each[0], each[1]) for part, each in enumerate(ranges)]

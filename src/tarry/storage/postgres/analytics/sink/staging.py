@@ -18,8 +18,8 @@ class StagedTotals:
     rows: int = 0
     size: int = 0
     queues: set[str] = field(default_factory=set[str])
-    first: tuple[str, str] | None = None
-    last: tuple[str, str] | None = None
+    first: str | None = None
+    last: str | None = None
 
 
 def copy_rows(attempt: int, part: int, rows: Iterable[StagedRow], totals: StagedTotals) -> Copy:
@@ -34,11 +34,10 @@ def copy_rows(attempt: int, part: int, rows: Iterable[StagedRow], totals: Staged
 def _counted(attempt: int, part: int, rows: Iterable[StagedRow], totals: StagedTotals) -> Iterator[tuple[Any, ...]]:
     position, size, first, last = totals.rows, totals.size, totals.first, totals.last
     for queue, key, payload, content_type, due_us, after_s, priority, type_name, headers, max_attempts in rows:
-        row_key = queue, key
-        if first is None or row_key < first:
-            first = row_key
-        if last is None or row_key > last:
-            last = row_key
+        if first is None or key < first:
+            first = key
+        if last is None or key > last:
+            last = key
         totals.queues.add(queue)
         size += len(key.encode()) + len(payload)
         due, after = (None, after_s or 0.0) if due_us is None else (due_us - _EPOCH_US, None)
