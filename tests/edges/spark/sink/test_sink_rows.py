@@ -74,7 +74,7 @@ class TestRows:
         columns = "key string, payload string, due_at timestamp, after_s double, priority int, headers string"
         first = staged_row(columns, None, "text", None, None, None, None)
         second = staged_row("payload string", "text")
-        assert first[2:] == second[2:] == (b"text", "text/plain", None, None, 0, None, None, None)
+        assert first[2:] == second[2:] == (b"text", "text/plain", None, None, 0, None, None, None, True)
         assert len({first[1], second[1]}) == 2
         assert staged_row("payload string, type void", "text", None)[2:] == first[2:]
 

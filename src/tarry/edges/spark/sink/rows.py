@@ -74,7 +74,8 @@ class RowReader:
         attempts = column("max_attempts", limits.check_max_attempts)
         if faults:
             return (), _invalid_rows(faults, part, first, queues, values.get("key"))
-        columns = (queues, keys, bodies, content_types, dues, afters, priorities, types, headers, attempts)
+        generated = [key is None for key in values["key"]] if "key" in values else [True] * n
+        columns = (queues, keys, bodies, content_types, dues, afters, priorities, types, headers, attempts, generated)
         return zip(*columns, strict=True), InvalidRows()
 
     def _payload(self, value: Any) -> Encoded:

@@ -9,6 +9,10 @@ from tarry.storage.postgres.statement import Copy
 
 _EPOCH_US = 946_684_800_000_000
 """PostgreSQL timestamps count from 2000, Unix time from 1970."""
+_TYPES = (
+    "int8", "int4", "int4", "int2", "int8", "float8", "int4",
+    "text", "text", "bytea", "text", "text", "bytea", "bool",
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -25,15 +29,15 @@ class StagedTotals:
 def copy_rows(attempt: int, part: int, rows: Iterable[StagedRow], totals: StagedTotals) -> Copy:
     return Copy(
         "copy tarry.sink_row (attempt, part, seq, priority, due_at, after_s, max_attempts, queue, key, payload, "
-        "content_type, type, headers) from stdin (format binary)",
-        ("int8", "int4", "int4", "int2", "int8", "float8", "int4", *["text"] * 2, "bytea", *["text"] * 2, "bytea"),
+        "content_type, type, headers, generated) from stdin (format binary)",
+        _TYPES,
         _counted(attempt, part, rows, totals),
     )
 
 
 def _counted(attempt: int, part: int, rows: Iterable[StagedRow], totals: StagedTotals) -> Iterator[tuple[Any, ...]]:
     position, size, first, last = totals.rows, totals.size, totals.first, totals.last
-    for queue, key, payload, content_type, due_us, after_s, priority, type_name, headers, max_attempts in rows:
+    for queue, key, payload, content_type, due_us, after_s, priority, type_name, headers, attempts, generated in rows:
         if first is None or key < first:
             first = key
         if last is None or key > last:
@@ -43,8 +47,8 @@ def _counted(attempt: int, part: int, rows: Iterable[StagedRow], totals: StagedT
         due, after = (None, after_s or 0.0) if due_us is None else (due_us - _EPOCH_US, None)
         stored = None if headers is None else b"\x01" + headers  # version 1 of jsonb's binary format
         yield (
-            attempt, part, position, priority, due, after, max_attempts,
-            queue, key, payload, content_type, type_name, stored,
+            attempt, part, position, priority, due, after, attempts,
+            queue, key, payload, content_type, type_name, stored, generated,
         )  # fmt: skip
         position += 1
     totals.rows, totals.size, totals.first, totals.last = position, size, first, last
