@@ -67,7 +67,7 @@ class TestRows:
         due = (AT - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
         assert staged == (
             *("orders", "k", b"\x00\x01", "application/octet-stream", due, None, 3, "t"),
-            *(b'{"h":"v"}', 5),
+            *(b'{"h":"v"}', 5, False),
         )
 
     def test_nulls_are_defaults_and_a_missing_key_is_made_up(self) -> None:
