@@ -100,7 +100,7 @@ class FaultySource(DataSource):
         return FaultyStreamSink(self.options, schema)
 
 
-def main(master: str, dsn: str, fault: str, rows: str) -> None:
+def main(master: str, dsn: str, fault: str, rows: str, commit: str = "write") -> None:
     """A program that writes numbered rows as write `w`: one driver, for tests that kill it."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -122,7 +122,7 @@ def main(master: str, dsn: str, fault: str, rows: str) -> None:
         F.concat(F.lit("k"), F.col("id")).alias("key"), F.struct(F.col("id").alias("n")).alias("payload")
     )
     faulty = {"fault": fault} if fault != "none" else {}
-    options = {"dsn": dsn, "queue": "q", "write_id": "w", **faulty}
+    options = {"dsn": dsn, "queue": "q", "write_id": "w", "commit": commit, **faulty}
     frame.write.format("faulty" if faulty else "tarry").options(**options).mode("append").save()
     spark.stop()
 

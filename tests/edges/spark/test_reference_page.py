@@ -14,6 +14,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from tarry.core import limits
+from tarry.core.analytics.bulk_offer import CommitUnit
 from tarry.edges.cli.pipeline.jobs import ALL
 from tarry.edges.spark.schemas import TABLES
 from tarry.edges.spark.sink import options as sink_options
@@ -70,11 +71,12 @@ def test_every_documented_option_is_accepted() -> None:
     assert (taken.max_rows, taken.start, taken.start_anew, taken.partitions) == (5, "latest", True, 2)
 
     given = {"dsn": "dbname=x", "queue": "q", "write_id": "w", "conflict": "debounce", "max_wait_s": "5"}
-    given |= {"payload_format": "text", "payload_limit": "10", "create_queues": "false"}
+    given |= {"payload_format": "text", "payload_limit": "10", "create_queues": "false", "commit": "task"}
     assert given.keys() == set(sink_options.OPTIONS)
     options = sink_options.SinkOptions.parse(given)
     assert (options.queue, options.write_id, options.payload_limit) == ("q", "w", 10)
     assert (options.rules.conflict.rule.value, options.rules.create_queues) == ("debounce", False)
+    assert options.rules.commit is CommitUnit.TASK
 
 
 def test_the_columns_of_every_table_are_documented_with_their_types() -> None:

@@ -1,4 +1,4 @@
-"""Bulk offers in two steps: many tasks stage rows, one driver merges them.
+"""Bulk offers in two steps: many tasks stage rows, one driver merges them, all at once or each task by itself.
 
 The id of a write is its idempotency key: a write is merged at most once, and repeating it returns the first outcome."""
 
@@ -17,16 +17,25 @@ from tarry.core.messages.outcomes import Outcome
 WRITE_ID_LENGTH = 200
 STAGED_FOR = timedelta(days=1)
 """How long staged rows wait for their merge before they count as abandoned."""
+MERGES = 8
+"""How many tasks of a write are stored at the same time, at most, if each is stored by itself."""
 _SAMPLES = 5
 
-StagedRow = tuple[str, str, bytes, str | None, int | None, float | None, int, str | None, bytes | None, int | None]
-"""queue, key, payload, content type, due at (µs since 1970) or after (s), priority, type, headers (JSON), max attempts.
+StagedRow = tuple[
+    str, str, bytes, str | None, int | None, float | None, int, str | None, bytes | None, int | None, bool
+]
+"""queue, key, payload, content type, due at (µs since 1970) or after (s), priority, type, headers (JSON), max attempts,
+whether the key was generated.
 
 A plain tuple: a million of them pass through a task, and `zip` creates them faster than any named type."""
 
 
 class StagingLost(TarryError):
-    """Staged rows no longer exist; nothing was merged."""
+    """Staged rows no longer exist, and were not offered."""
+
+
+class PartlyStored(TarryError):
+    """A write that stores its tasks one by one has stored some of them only."""
 
 
 class BadRows(InvalidInput):
@@ -69,11 +78,19 @@ class Write:
             )
 
 
+class CommitUnit(StrEnum):
+    """What is stored atomically."""
+
+    WRITE = "write"
+    TASK = "task"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     conflict: Conflict = REPLACE
     create_queues: bool = True
     """Whether a missing queue is created with the default settings."""
+    commit: CommitUnit = CommitUnit.WRITE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +103,9 @@ class Staged:
     size: int
     """Bytes of keys and payloads."""
     queues: frozenset[str]
-    first: tuple[str, str]
-    last: tuple[str, str]
-    """The smallest and the largest (queue, key)."""
+    first: str
+    last: str
+    """The smallest and the largest key."""
 
 
 class WriteState(StrEnum):
@@ -128,7 +145,7 @@ def disjoint_groups(staged: Sequence[Staged]) -> list[list[Staged]]:
     Each group is merged by its own statement, and all rows are still locked in key order. Sorted input gives one group
     per task; unsorted input gives a single group."""
     groups: list[list[Staged]] = []
-    end: tuple[str, str] | None = None
+    end: str | None = None
     for attempt in sorted(staged, key=lambda each: each.first):
         if end is None or attempt.first > end:
             groups.append([])

@@ -643,8 +643,16 @@ create table tarry.sink_attempt (
     write bigint not null,
     run uuid not null,
     started_at timestamp with time zone not null,
-    constraint sink_attempt_pkey PRIMARY KEY (id)
+    part integer,
+    rows bigint,
+    created bigint,
+    updated bigint,
+    superseded bigint,
+    digest numeric,
+    constraint sink_attempt_pkey PRIMARY KEY (id),
+    constraint sink_attempt_check CHECK ((num_nulls(part, rows, created, updated, superseded, digest) = ANY (ARRAY[0, 6])))
 );
+create unique index sink_attempt_part ON tarry.sink_attempt USING btree (write, part) WHERE (part IS NOT NULL);
 create index sink_attempt_write ON tarry.sink_attempt USING btree (write, run);
 
 create unlogged table tarry.sink_row (
@@ -660,7 +668,8 @@ create unlogged table tarry.sink_row (
     payload bytea not null,
     content_type text,
     type text,
-    headers jsonb
+    headers jsonb,
+    generated boolean not null
 ) with (
     autovacuum_vacuum_cost_delay=0
 );
@@ -1051,4 +1060,4 @@ create view tarry.anomalies as
      LEFT JOIN tarry.queue q ON q.id = a.queue_id;
 
 insert into tarry.migration (number, name, checksum) values
-    (1, '0001_pre_initial', 'b5aa1591d27f51a4');
+    (1, '0001_pre_initial', '6253b2cebf4b41bc');

@@ -9,6 +9,7 @@ from typing import Any, LiteralString
 from uuid import uuid4
 
 import psycopg
+from psycopg import sql
 
 from tarry.core.analytics.bulk_offer import Rules, SinkWrite, Staged, StagedRow, Write
 from tarry.core.messages.model import Message
@@ -45,6 +46,7 @@ def staged_row(queue: str, message: Message[Any]) -> StagedRow:
         message.type,
         json.dumps(dict(message.headers)).encode() if message.headers else None,
         message.max_attempts,
+        False,
     )
 
 
@@ -81,6 +83,16 @@ def run_sql(dsn: str, query: LiteralString, *params: Any) -> list[Any]:
 
 def number(dsn: str, query: LiteralString, *params: Any) -> int:
     return run_sql(dsn, query, *params)[0][0]
+
+
+def refuse(dsn: str, key: str) -> None:
+    """Tasks with this key fail, until the constraint `refused` is dropped."""
+    with psycopg.connect(dsn) as conn:
+        conn.execute(sql.SQL("alter table tarry.message add constraint refused check (key <> {})").format(key))
+
+
+def allow(dsn: str) -> None:
+    run_sql(dsn, "alter table tarry.message drop constraint refused")
 
 
 def staged_rows(dsn: str) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from tarry.core.analytics.bulk_offer import SinkWrite, WriteState
 from tarry.edges.spark.sink import writer as sink
 from tarry.edges.spark.source.reader import register
 from tests.edges.spark.crashing import FaultySource
-from tests.edges.spark.sink.sink_kit import counts, live_keys, number, run_sql, sink_of, staged_rows
+from tests.edges.spark.sink.sink_kit import allow, counts, live_keys, number, refuse, run_sql, sink_of, staged_rows
 from tests.kit.sleepers import until
 from tests.kit.steps import seen
 
@@ -115,12 +115,13 @@ class TestWriting:
 
 
 class TestFailingTasks:
+    @pytest.mark.parametrize("commit", ["write", "task"])
     def test_tasks_that_crash_after_their_work_double_and_lose_nothing(
-        self, session: SparkSession, database: str
+        self, session: SparkSession, database: str, commit: str
     ) -> None:
         # Keys from the dice: another try of a task gives other keys, and must not leave the first ones.
         frame = numbered(session, 400, 4).unionAll(numbered(session, 400, 4).withColumn("key", F.expr("uuid()")))
-        done = write(frame, database, fault="crash")
+        done = write(frame, database, fault="crash", commit=commit)
         assert done is not None
         assert counts(done) == (800, 0, 0, 0)
         payloads = [json.loads(payload)["n"] for (payload,) in run_sql(database, "select payload from tarry.message")]
@@ -155,14 +156,56 @@ class TestFailingTasks:
         assert staged_rows(database) == (0, 0)
 
 
+class TestTaskByTask:
+    def test_each_task_of_a_frame_with_two_queues_is_a_transaction(self, session: SparkSession, database: str) -> None:
+        queue = F.when(F.col("payload.n") % 2 == 0, "even").otherwise("odd").alias("queue")
+        done = sink.offer(numbered(session, 100, 5).select("*", queue), database, commit="task")
+        assert counts(done) == (100, 0, 0, 0)
+        per_queue = (
+            "select q.name, count(*) from tarry.message m join tarry.queue q on q.id = m.queue group by 1 order by 1"
+        )
+        assert run_sql(database, per_queue) == [("even", 50), ("odd", 50)]
+        assert number(database, "select count(distinct xid) from tarry.event where kind = 'offered'") == 5
+
+    def test_one_bad_row_still_refuses_them_all(self, session: SparkSession, database: str) -> None:
+        frame = numbered(session, 100).withColumn("priority", F.when(F.col("payload.n") == 7, 10))
+        with pytest.raises(PySparkException, match="1 row of write 'w' cannot be offered, and nothing was stored"):
+            write(frame, database, commit="task")
+        assert live_keys(database) == []
+
+    def test_a_failed_task_leaves_the_others_and_a_repetition_stores_it(
+        self, session: SparkSession, database: str
+    ) -> None:
+        refuse(database, "k39")  # of the last task, so that all others have begun
+        with pytest.raises(PySparkException, match="at least 3 of 4 tasks are stored, with 30 of 40 rows"):
+            write(numbered(session, 40, 4), database, commit="task")
+        allow(database)
+        assert len(live_keys(database)) == 30
+        run_sql(database, "delete from tarry.message")  # consumed
+        with pytest.raises(PySparkException, match="other rows now, as task 0; nothing more was stored"):
+            write(numbered(session, 40, 5), database, commit="task")
+        assert live_keys(database) == []
+        done = write(numbered(session, 40, 4), database, commit="task")
+        assert done is not None
+        assert counts(done) == (40, 0, 0, 0)
+        assert sorted(live_keys(database)) == [f"k{n}" for n in range(30, 40)]
+
+    def test_a_unit_that_does_not_exist_is_refused_before_any_work(self, session: SparkSession, database: str) -> None:
+        with pytest.raises(PySparkException, match="commit is one of write, task, not 'partition'"):
+            write(numbered(session, 1), database, commit="partition")
+
+
 class TestStreams:
-    def run(self, session: SparkSession, dsn: str, directory: Path, *, source: str = "tarry") -> None:
+    def run(
+        self, session: SparkSession, dsn: str, directory: Path, *, source: str = "tarry", commit: str = "write"
+    ) -> None:
         lines = session.readStream.format("text").load(str(directory / "in"))
-        frame = lines.select(F.col("value").alias("key"), F.col("value").alias("payload"))
+        frame = lines.select(F.col("value").alias("key"), F.col("value").alias("payload")).repartition(3, "key")
         query = (
             frame.writeStream.format(source)
             .option("dsn", dsn)
             .option("queue", "q")
+            .option("commit", commit)
             .option("checkpointLocation", str(directory / "checkpoint"))
             .trigger(availableNow=True)
             .start()
@@ -196,6 +239,24 @@ class TestStreams:
         assert [(batch, created) for _, batch, created in writes] == [(0, 2), (1, 1)]
         query = json.loads((tmp_path / "checkpoint" / "metadata").read_text())["id"]
         assert {stream for stream, _, _ in writes} == {query}
+
+    def test_a_batch_of_which_some_tasks_were_stored_is_completed_when_it_is_replayed(
+        self, session: SparkSession, database: str, tmp_path: Path
+    ) -> None:
+        keys = [f"k{n}" for n in range(30)]
+        self.give(tmp_path, *keys)
+        refuse(database, "k7")
+        with pytest.raises(PySparkException, match="of 3 tasks are stored"):
+            self.run(session, database, tmp_path, commit="task")
+        allow(database)
+        stored = live_keys(database)
+        run_sql(database, "delete from tarry.message")  # consumed
+        self.run(session, database, tmp_path, commit="task")
+        assert sorted([*live_keys(database), *stored]) == sorted(keys)
+        self.forget_last_batch(tmp_path)
+        self.run(session, database, tmp_path, commit="task")
+        assert number(database, "select count(*) from tarry.event where kind in ('offered', 'updated')") == 30
+        assert staged_rows(database) == (0, 0)
 
     def test_a_new_query_is_another_write(self, session: SparkSession, database: str, tmp_path: Path) -> None:
         self.give(tmp_path, "a")

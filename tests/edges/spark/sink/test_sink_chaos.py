@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import psycopg
 import pytest
 
+from tarry.app import App
 from tarry.core.analytics.bulk_offer import SinkWrite
 from tests.edges.spark.sink.sink_kit import counts, number, run_sql, sink_of, staged_rows
+from tests.kit.sleepers import until
 from tests.kit.standalone import cluster
 
 pytestmark = pytest.mark.chaos
@@ -20,11 +24,16 @@ ROOT = Path(__file__).parents[4]
 ATTEMPTS = "select last_value from tarry.sink_attempt_id_seq"
 
 
-def program(dsn: str, fault: str, *, master: str = "local[2,4]") -> int:
-    """One driver from its start to its end, whatever that is."""
-    command = [sys.executable, "-m", "tests.edges.spark.crashing", master, dsn, fault, str(ROWS)]
+def begun(dsn: str, fault: str, master: str = "local[2,4]", commit: str = "write") -> subprocess.Popen[bytes]:
+    """One driver."""
+    command = [sys.executable, "-m", "tests.edges.spark.crashing", master, dsn, fault, str(ROWS), commit]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.run(command, cwd=ROOT, env=environ, start_new_session=True, check=False, timeout=600).returncode
+    return subprocess.Popen(command, cwd=ROOT, env=environ, start_new_session=True)
+
+
+def program(dsn: str, fault: str, *, master: str = "local[2,4]", commit: str = "write") -> int:
+    """One driver from its start to its end, whatever that is."""
+    return begun(dsn, fault, master, commit).wait(600)
 
 
 def outcome(dsn: str) -> SinkWrite:
@@ -59,10 +68,34 @@ def test_a_driver_killed_after_the_commit_has_done_it_all_and_the_next_one_does_
     assert_all_there_once(database)
 
 
+def test_a_driver_killed_between_two_tasks_has_stored_some_and_the_next_one_stores_the_others(
+    database: str, pipeline_app: App
+) -> None:
+    """A row that is locked stops one task; the others are stored and consumed before the kill."""
+    task = ROWS // 6
+    pipeline_app.queues.create("q")
+    with psycopg.connect(database) as locking:
+        pipeline_app.queue("q").offer("k0", 0, conn=locking)
+        driver = begun(database, "none", commit="task")
+        until(lambda: number(database, "select count(*) from tarry.message") >= ROWS - task - 2, "nothing is stored")
+        os.killpg(driver.pid, signal.SIGKILL)
+        assert driver.wait(60) == -signal.SIGKILL
+        locking.rollback()
+    assert {key for (key,) in run_sql(database, "delete from tarry.message returning key")}.isdisjoint({"k0", "k1"})
+    assert program(database, "none", commit="task") == 0
+    assert counts(outcome(database)) == (ROWS, 0, 0, 0)
+    assert number(database, "select count(*) from tarry.event where kind in ('offered', 'updated')") == ROWS
+    assert number(database, "select count(*) from tarry.message") <= task + 2
+    assert staged_rows(database) == (0, 0)
+
+
+@pytest.mark.parametrize("commit", ["write", "task"])
 @pytest.mark.parametrize("fault", ["straggle", "kill executor", "crash"])
-def test_on_a_cluster_stragglers_and_losses_double_and_lose_nothing(database: str, fault: str, tmp_path: Path) -> None:
+def test_on_a_cluster_stragglers_and_losses_double_and_lose_nothing(
+    database: str, fault: str, commit: str, tmp_path: Path
+) -> None:
     with cluster(tmp_path) as made:
-        assert program(database, fault, master=made.url) == 0
+        assert program(database, fault, master=made.url, commit=commit) == 0
     assert number(database, ATTEMPTS) > 6, "no task was tried again"
     # The try that came too late may have staged something after the commit.
     sink_of(database).sweep()

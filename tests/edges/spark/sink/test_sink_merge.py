@@ -2,23 +2,45 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
 from datetime import timedelta
+from typing import TypeVar
+from uuid import uuid4
 
 import psycopg
 import pytest
 
 from tarry import Conflict
 from tarry.app import App
-from tarry.core.analytics.bulk_offer import BadRows, Rules, Staged, StagingLost, Write, WriteState, disjoint_groups
-from tarry.core.errors import InvalidInput, InvalidState
+from tarry.core.analytics.bulk_offer import (
+    MERGES,
+    BadRows,
+    CommitUnit,
+    PartlyStored,
+    Rules,
+    SinkWrite,
+    Staged,
+    StagedRow,
+    StagingLost,
+    Write,
+    WriteState,
+    disjoint_groups,
+)
+from tarry.core.errors import InvalidInput, InvalidState, StoreUnavailable
 from tarry.core.messages.model import EARLIEST, KEEP
 from tarry.core.settings import QueueSettings
+from tarry.storage.postgres.analytics.database import Database
+from tarry.storage.postgres.analytics.sink.bulk_offer import PostgresSink
+from tarry.storage.postgres.statement import Op
 from tests.edges.spark.sink.sink_kit import (
+    allow,
     counts,
     live_keys,
     new_write,
     number,
     offered,
+    refuse,
     row,
     run_sql,
     sink_of,
@@ -26,6 +48,8 @@ from tests.edges.spark.sink.sink_kit import (
     staged_rows,
 )
 from tests.kit.steps import MINUTE, all_at_once, take
+
+R = TypeVar("R")
 
 
 class TestCommit:
@@ -135,7 +159,7 @@ class TestLosses:
         write = new_write()
         staged = stage(database, write, [[row("q", "a")], [row("q", "b"), row("q", "c")]])
         run_sql(database, "truncate tarry.sink_row")  # what a crash does to an unlogged table
-        with pytest.raises(StagingLost, match=r"2 of 2 tasks had staged 3 rows, and 0 of them are left; nothing was"):
+        with pytest.raises(StagingLost, match=r"2 of 2 tasks had staged 3 rows, and 0 of them are left; they were not"):
             sink_of(database).commit(write, staged, Rules())
         assert live_keys(database) == []
         outcome = sink_of(database).outcome(write.write_id)
@@ -174,6 +198,173 @@ class TestLosses:
         assert number(database, "select count(*) from tarry.event") == 0
         run_sql(database, "alter table tarry.message drop constraint no_b")
         assert counts(sink_of(database).commit(write, staged, Rules())) == (2, 0, 0, 0)
+
+
+BY_TASK = Rules(commit=CommitUnit.TASK)
+
+
+def half_stored(database: str, parts: Sequence[Sequence[StagedRow]], refused: str) -> Write:
+    """A write that has stored its first tasks, until the one with this key."""
+    write = new_write()
+    staged = stage(database, write, parts)
+    refuse(database, refused)
+    with pytest.raises(PartlyStored):
+        sink_of(database).commit(write, staged, BY_TASK)
+    allow(database)
+    return write
+
+
+def merge_again(database: str, write: Write, parts: Sequence[Sequence[StagedRow]], rules: Rules = BY_TASK) -> SinkWrite:
+    """Another driver with the same write."""
+    again = new_write(write.write_id)
+    return sink_of(database).commit(again, stage(database, again, parts), rules)
+
+
+class LosesReplies(Database):
+    """Every transaction is executed. The reply to the second, the merge of a task, is lost, and its messages are consumed."""
+
+    transactions = 0
+
+    def transact(self, op: Op[R]) -> R:
+        result = super().transact(op)
+        self.transactions += 1
+        if self.transactions == 2:
+            run_sql(self.dsn, "delete from tarry.message")
+            raise StoreUnavailable("server closed the connection unexpectedly")
+        return result
+
+
+class TestTaskByTask:
+    def test_every_task_is_stored_in_a_transaction_of_its_own(self, database: str) -> None:
+        parts = [[row("q", f"a{n}"), row("p", f"b{n}")] for n in range(2 * MERGES)]
+        done = offered(database, parts, BY_TASK)
+        assert counts(done) == (4 * MERGES, 0, 0, 0)
+        assert len(live_keys(database)) == done.rows == 4 * MERGES
+        transactions = "select count(distinct xid) from tarry.event where kind = 'offered'"
+        assert number(database, transactions) == 2 * MERGES
+        assert staged_rows(database) == (0, 0)
+
+    def test_the_same_key_in_two_tasks_is_two_offers_and_the_last_commit_wins(self, database: str) -> None:
+        parts = [[row("q", "a", n), row("q", "a", n + 1)] for n in (1, 3, 5)]
+        assert counts(offered(database, parts, BY_TASK)) == (1, 2, 0, 3)
+        assert run_sql(
+            database, "select count(*), max(event.version) = max(m.version) from tarry.event, tarry.message m"
+        ) == [
+            (4, True)  # with the creation of the queue
+        ]
+
+    def test_tasks_with_the_same_keys_in_any_order_do_not_deadlock(self, database: str) -> None:
+        keys = [(f"k{n:03}", queue) for n in range(300) for queue in ("p", "q")]
+        parts = [[row(queue, key, part) for key, queue in random.Random(part).sample(keys, 600)] for part in range(8)]
+        done = offered(database, parts, BY_TASK)
+        assert (done.rows, done.created, done.updated) == (4_800, 600, 4_200)
+        assert len(live_keys(database)) == 600
+
+    def test_a_failure_leaves_whole_tasks_and_states_their_number(self, database: str) -> None:
+        write = new_write()
+        staged = stage(database, write, [[row("q", "a"), row("q", "b")], [row("q", "c"), row("q", "d")]])
+        refuse(database, "d")
+        with pytest.raises(
+            PartlyStored, match=r"(?s)at least 1 of 2 tasks are stored, with 2 of 4 rows: .*refused.*same write"
+        ):
+            sink_of(database).commit(write, staged, BY_TASK)
+        assert live_keys(database) == ["a", "b"]
+        sink_of(database).abort(write)
+        outcome = sink_of(database).outcome(write.write_id)
+        assert outcome is not None
+        assert outcome.state is WriteState.ABORTED
+        assert staged_rows(database) == (0, 1), "the record of the stored task is left"
+
+    @pytest.mark.parametrize("unit", list(CommitUnit))
+    def test_a_repetition_stores_the_others_also_if_the_first_were_consumed(
+        self, database: str, pipeline_app: App, unit: CommitUnit
+    ) -> None:
+        parts = [[row("q", "a"), row("q", "b")], [row("q", "c"), row("q", "d")]]
+        write = half_stored(database, parts, "d")
+        for delivery in pipeline_app.queue("q").try_poll_many(9):
+            delivery.ack()
+        in_another_order = [list(reversed(part)) for part in parts]
+        done = merge_again(database, write, in_another_order, Rules(commit=unit))
+        assert counts(done) == (4, 0, 0, 0)
+        assert live_keys(database) == ["c", "d"]
+        assert merge_again(database, write, parts) == done
+        assert live_keys(database) == ["c", "d"]
+        assert staged_rows(database) == (0, 0)
+
+    @pytest.mark.parametrize(
+        "parts",
+        [
+            [[("a", 0)], [("b", 0), ("c", 0), ("d", 0)]],
+            [[("c", 0), ("d", 0)], [("a", 0), ("b", 0)]],
+            [[("a", 0), ("b", 0), ("b", 0)], [("c", 0), ("d", 0)]],
+            [[], [("a", 0), ("b", 0), ("c", 0), ("d", 0)]],
+        ],
+        ids=["fewer rows", "another order of tasks", "a row more", "none"],
+    )
+    def test_a_repetition_with_other_rows_in_a_stored_task_is_refused(
+        self, database: str, parts: list[list[tuple[str, int]]]
+    ) -> None:
+        write = half_stored(database, [[row("q", "a"), row("q", "b")], [row("q", "c"), row("q", "d")]], "d")
+        before = run_sql(database, "select key, version from tarry.message")
+        with pytest.raises(
+            InvalidState, match="has stored 1 tasks before, and 1 of them have other rows now, as task 0"
+        ):
+            merge_again(database, write, [[row("q", key, n) for key, n in part] for part in parts])
+        assert run_sql(database, "select key, version from tarry.message") == before
+
+    def test_generated_keys_are_not_compared_but_the_payloads_of_their_rows_are(self, database: str) -> None:
+        def generated(*payloads: int) -> list[StagedRow]:
+            return [(*row("q", f"{uuid4()}", payload)[:-1], True) for payload in payloads]
+
+        write = half_stored(database, [generated(1, 2), [row("q", "d")]], "d")
+        with pytest.raises(InvalidState, match="other rows"):
+            merge_again(database, write, [generated(1, 3), [row("q", "d")]])
+        assert counts(merge_again(database, write, [generated(2, 1), [row("q", "d")]])) == (3, 0, 0, 0)
+        assert len(live_keys(database)) == 3
+
+    def test_a_merge_whose_reply_was_lost_is_not_repeated(self, database: str) -> None:
+        write = new_write()
+        staged = stage(database, write, [[row("q", "a")]])
+        losing = LosesReplies(database)
+        assert counts(PostgresSink(losing).commit(write, staged, BY_TASK)) == (1, 0, 0, 0)
+        assert losing.transactions > 3, "it was retried"
+        assert live_keys(database) == []
+        assert number(database, "select count(*) from tarry.event where kind = 'offered'") == 1
+
+    def test_of_many_concurrent_drivers_all_store_each_row_once(self, database: str, pipeline_app: App) -> None:
+        parts = [[row("q", f"{part}-{n}") for n in range(20)] for part in range(6)]
+        runs = [new_write() for _ in range(4)]
+        staged = [stage(database, run, parts) for run in runs]
+
+        def commit(run: Write, rows: list[Staged]) -> str:
+            try:
+                return str(counts(sink_of(database).commit(run, rows, BY_TASK)))
+            except (PartlyStored, StagingLost) as error:
+                return type(error).__name__
+
+        results = all_at_once(
+            [lambda run=run, rows=rows: commit(run, rows) for run, rows in zip(runs, staged, strict=True)]
+        )
+        assert set(results) <= {"(120, 0, 0, 0)", "PartlyStored", "StagingLost"}
+        assert merge_again(database, runs[0], parts).created == 120
+        assert number(database, "select count(*) from tarry.event where kind in ('offered', 'updated')") == 120
+
+    def test_a_driver_that_was_overtaken_stores_nothing_more(self, database: str) -> None:
+        parts = [[row("q", "a")], [row("q", "b")]]
+        late = new_write()
+        staged = stage(database, late, parts)
+        done = merge_again(database, late, parts)
+        run_sql(database, "delete from tarry.message")
+        assert sink_of(database).commit(late, staged, BY_TASK) == done
+        assert live_keys(database) == []
+
+    def test_the_sweep_keeps_the_record_of_stored_tasks_until_the_write_is_committed(self, database: str) -> None:
+        parts = [[row("q", "a")], [row("q", "d")]]
+        write = half_stored(database, parts, "d")
+        assert sink_of(database).sweep(timedelta(0)) == 1
+        assert staged_rows(database) == (0, 1)
+        assert counts(merge_again(database, write, parts)) == (2, 0, 0, 0)
+        assert staged_rows(database) == (0, 0)
 
 
 class TestLeftBehind:
@@ -245,9 +436,7 @@ class TestLeftBehind:
 
 class TestGroups:
     def attempt(self, part: int, first: str, last: str) -> Staged:
-        return Staged(
-            attempt=part, part=part, rows=1, size=1, queues=frozenset("q"), first=("q", first), last=("q", last)
-        )
+        return Staged(attempt=part, part=part, rows=1, size=1, queues=frozenset("q"), first=first, last=last)
 
     def grouped(self, *ranges: str) -> list[list[int]]:
         staged = [self.attempt(part, each[0], each[1]) for part, each in enumerate(ranges)]

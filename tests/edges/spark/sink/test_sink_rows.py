@@ -67,14 +67,14 @@ class TestRows:
         due = (AT - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
         assert staged == (
             *("orders", "k", b"\x00\x01", "application/octet-stream", due, None, 3, "t"),
-            *(b'{"h":"v"}', 5),
+            *(b'{"h":"v"}', 5, False),
         )
 
     def test_nulls_are_defaults_and_a_missing_key_is_made_up(self) -> None:
         columns = "key string, payload string, due_at timestamp, after_s double, priority int, headers string"
         first = staged_row(columns, None, "text", None, None, None, None)
         second = staged_row("payload string", "text")
-        assert first[2:] == second[2:] == (b"text", "text/plain", None, None, 0, None, None, None)
+        assert first[2:] == second[2:] == (b"text", "text/plain", None, None, 0, None, None, None, True)
         assert len({first[1], second[1]}) == 2
         assert staged_row("payload string, type void", "text", None)[2:] == first[2:]
 

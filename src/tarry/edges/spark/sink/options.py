@@ -9,13 +9,13 @@ from enum import StrEnum
 from typing import Any
 
 from tarry.core import limits
-from tarry.core.analytics.bulk_offer import Rules
+from tarry.core.analytics.bulk_offer import CommitUnit, Rules
 from tarry.core.errors import InvalidInput
 from tarry.core.messages.model import Conflict, ConflictRule
 from tarry.edges.spark.source.options import boolean, dsn_of, positive
 
 OPTIONS = (
-    "dsn", "queue", "write_id", "conflict", "max_wait_s", "payload_format", "payload_limit", "create_queues",
+    "dsn", "queue", "write_id", "commit", "conflict", "max_wait_s", "payload_format", "payload_limit", "create_queues",
 )  # fmt: skip
 """Documented in docs/reference/spark.md."""
 # Options that Spark sets itself, or that users set for Spark.
@@ -50,7 +50,11 @@ class SinkOptions:
             dsn=dsn_of(given),
             queue=None if queue is None else limits.check_queue_name(queue),
             payload_format=_one_of(PayloadFormat, "payload_format", given.get("payload_format")),
-            rules=Rules(conflict=_conflict(given), create_queues=boolean(given, "create_queues") is not False),
+            rules=Rules(
+                conflict=_conflict(given),
+                create_queues=boolean(given, "create_queues") is not False,
+                commit=_one_of(CommitUnit, "commit", given.get("commit")) or CommitUnit.WRITE,
+            ),
             payload_limit=positive(given, "payload_limit") or limits.PAYLOAD_BYTES,
             write_id=given.get("write_id"),
         )

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import Array, RecordBatch
 from pyspark.sql import types as T  # noqa: N812
 
-from tarry.api.drafts import fresh_key
+from tarry.api.drafts import fresh_key, fresh_keys
 from tarry.core import limits
 from tarry.core.analytics.bulk_offer import InvalidRows, StagedRow
 from tarry.core.codecs import BYTES, JSON, PLAIN, TEXT
@@ -55,11 +55,11 @@ class RowReader:
         faults: dict[int, str] = {}
 
         def column(name: str, check: Callable[[Any], Any]) -> list[Any]:
-            return _checked(faults, values[name] if name in values else [None] * n, check)
+            return _checked(faults, values[name], check) if name in values else [check(None)] * n
 
         queue = self._options.queue
         queues = [queue] * n if queue is not None else column("queue", _queue)
-        keys = column("key", lambda key: fresh_key() if key is None else limits.check_key(key))
+        keys = column("key", _key) if "key" in values else fresh_keys(n)
         payloads = column("payload", self._payload)
         bodies, content_types = ([each and each[index] for each in payloads] for index in (0, 1))
         if "content_type" in values:
@@ -74,7 +74,8 @@ class RowReader:
         attempts = column("max_attempts", limits.check_max_attempts)
         if faults:
             return (), _invalid_rows(faults, part, first, queues, values.get("key"))
-        columns = (queues, keys, bodies, content_types, dues, afters, priorities, types, headers, attempts)
+        generated = [key is None for key in values["key"]] if "key" in values else [True] * n
+        columns = (queues, keys, bodies, content_types, dues, afters, priorities, types, headers, attempts, generated)
         return zip(*columns, strict=True), InvalidRows()
 
     def _payload(self, value: Any) -> Encoded:
@@ -134,6 +135,10 @@ def _queue(name: Any) -> str:
     if name is None:
         raise InvalidInput("the queue is null")
     return limits.check_queue_name(name)
+
+
+def _key(value: Any) -> str:
+    return fresh_key() if value is None else limits.check_key(value)
 
 
 def _headers(value: Any) -> bytes | None:

@@ -645,14 +645,23 @@ create table tarry.sink_write (
 );
 create index sink_write_stream on tarry.sink_write (stream, batch) where stream is not null;
 
--- One try of one task. Only the tries that the driver names are merged; what the others left is swept.
+-- One try of one task. Only the tries that the driver names are merged; what the others left is swept. Of a write that stores its
+-- tasks one by one, the tries that are stored have their task, and stay until the write is committed.
 create table tarry.sink_attempt (
     id bigint generated always as identity primary key,
     write bigint not null,
     run uuid not null,  -- one execution of the write: its abort must not touch what a second driver is staging
-    started_at timestamptz not null
+    started_at timestamptz not null,
+    part int,
+    rows bigint,
+    created bigint,
+    updated bigint,
+    superseded bigint,
+    digest numeric,  -- of its rows: only the same rows are the same task
+    check (num_nulls(part, rows, created, updated, superseded, digest) in (0, 6))
 );
 create index sink_attempt_write on tarry.sink_attempt (write, run);
+create unique index sink_attempt_part on tarry.sink_attempt (write, part) where part is not null;
 
 -- Unlogged: it costs no WAL, and a crash empties it. The merge counts before it trusts. No index by key: the merge sorts
 -- once, which is a fraction of what keeping an order under COPY and reading the heap in that order would cost.
@@ -669,7 +678,8 @@ create unlogged table tarry.sink_row (
     payload bytea not null,
     content_type text,
     type text,
-    headers jsonb
+    headers jsonb,
+    generated boolean not null  -- its key
 ) with (autovacuum_vacuum_cost_delay = 0);
 create index sink_row_attempt on tarry.sink_row (attempt);
 

@@ -1,10 +1,11 @@
-"""Bulk offers on PostgreSQL: tasks stage rows by COPY, and one transaction merges them."""
+"""Bulk offers on PostgreSQL: tasks stage rows by COPY, and one transaction merges them, or one for each task."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from itertools import accumulate
@@ -14,8 +15,11 @@ import psycopg
 from psycopg import Connection
 
 from tarry.core.analytics.bulk_offer import (
+    MERGES,
     STAGED_FOR,
     BadRows,
+    CommitUnit,
+    PartlyStored,
     Rules,
     SinkWrite,
     Staged,
@@ -35,11 +39,12 @@ from tarry.storage.postgres.arrays import BigintArray, IntArray, TextArray
 from tarry.storage.postgres.errors import translated
 from tarry.storage.postgres.messages.statements import seconds
 from tarry.storage.postgres.queues import statements as queue_statements
-from tarry.storage.postgres.statement import Op, Row, bind, first, made, only_row, value
+from tarry.storage.postgres.statement import Op, Row, bind, first, made, only_row, value, value_or_none
 from tarry.wire.base import same_fields
 
 R = TypeVar("R")
 
+_COUNTS = ("rows", "created", "updated", "superseded")
 _sink_write = made(SinkWrite)
 
 
@@ -61,20 +66,42 @@ class PostgresSink:
                 raise translated(error, 1) from error
 
     def commit(self, write: Write, staged: Sequence[Staged], rules: Rules, *, now: datetime | None = None) -> SinkWrite:
-        """Merge the rows of these attempts, all or nothing, at most once per write_id."""
+        """Merge the rows of these attempts, all or nothing, or each attempt by itself, at most once per write_id."""
+        if rules.commit is CommitUnit.TASK:
+            self._merge_tasks(write, staged, rules, now)
         outcome = self._retried(lambda: _merge(write, staged, rules, now))
         # Only cleanup is left: if it fails here, the next write does it.
         with suppress(TarryError, psycopg.Error):
-            self._database.write("analytics/sink/discard", write_id=write.write_id, run=None)
+            self._database.write("analytics/sink/discard", write_id=write.write_id, run=None, own=True)
             self.sweep()
         return outcome
+
+    def _merge_tasks(self, write: Write, staged: Sequence[Staged], rules: Rules, now: datetime | None) -> None:
+        """Merge each attempt in a transaction of its own, several at the same time. After a failure no other begins."""
+        rest = self._retried(lambda: _take_over(write, staged, rules, now))
+        with ThreadPoolExecutor(MERGES) as pool:
+            merges = {
+                pool.submit(self._retried, lambda task=task: _merge_task(write, task, rules, now)): task
+                for task in rest
+            }
+            wait(merges, return_when=FIRST_EXCEPTION)
+            pool.shutdown(cancel_futures=True)
+        left = [task for merge, task in merges.items() if merge.cancelled() or merge.exception() is not None]
+        if left:
+            error = next(error for merge in merges if not merge.cancelled() and (error := merge.exception()))
+            rows, rows_left = sum(task.rows for task in staged), sum(task.rows for task in left)
+            raise PartlyStored(
+                f"write {write.write_id!r}: at least {len(staged) - len(left):,} of {len(staged):,} tasks are stored, with "
+                f"{rows - rows_left:,} of {rows:,} rows: {error}",
+                hint="run the same write again under this write_id, or restart the stream: no row is offered twice",
+            ) from error
 
     def abort(self, write: Write) -> None:
         """Discard the rows staged by this run."""
 
         def op() -> Op[None]:
             yield from bind("analytics/sink/abort", write_id=write.write_id).run()
-            yield from bind("analytics/sink/discard", write_id=write.write_id, run=write.run).run()
+            yield from bind("analytics/sink/discard", write_id=write.write_id, run=write.run, own=True).run()
 
         self._retried(op)
 
@@ -149,8 +176,58 @@ def _merge(write: Write, staged: Sequence[Staged], rules: Rules, now: datetime |
     registered = yield from _begin(write)
     if (earlier := _sink_write(registered)).committed:
         return earlier
+    rest, counts = yield from _not_stored(registered.id, write, staged)
+    counts += yield from _offer(rest, rules, now)
+    kept = {name: counts[name] for name in _COUNTS}
+    ignored = kept["rows"] - kept["created"] - kept["updated"] - kept["superseded"]
+    of_write = {"id": registered.id, "stream": write.stream, "batch": write.batch}
+    row = yield from bind("analytics/sink/finish", only_row, **of_write, **kept, ignored=ignored).run()
+    return _sink_write(row)
+
+
+def _take_over(write: Write, staged: Sequence[Staged], rules: Rules, now: datetime | None) -> Op[list[Staged]]:
+    """What is left to be merged task by task. The queues are created before, so that no task waits for another's."""
+    registered = yield from _begin(write)
+    if _sink_write(registered).committed:
+        return []
+    rest, _ = yield from _not_stored(registered.id, write, staged)
+    yield from _destinations(rest, rules, now)
+    return rest
+
+
+def _merge_task(write: Write, task: Staged, rules: Rules, now: datetime | None) -> Op[None]:
+    """Merge one attempt, once: a repetition waits for the lock, then finds it stored."""
+    if (yield from bind("analytics/sink/lock_task", value_or_none, attempt=task.attempt).run()):
+        return
+    yield from _check_staged(write, [task])
+    counts = yield from _offer([task], rules, now)
+    kept = {name: counts[name] for name in _COUNTS}
+    yield from bind("analytics/sink/store_task", attempt=task.attempt, part=task.part, **kept).run()
+
+
+def _not_stored(id: int, write: Write, staged: Sequence[Staged]) -> Op[tuple[list[Staged], Counter[str]]]:
+    """The tasks that are not stored, and the outcome of the others. No other driver can store any from now on: its attempts
+    are deleted."""
+    yield from bind("analytics/sink/discard", write_id=write.write_id, run=write.run, own=False).run()
+    attempts, parts = BigintArray([task.attempt for task in staged]), IntArray([task.part for task in staged])
+    stored = yield from bind("analytics/sink/stored_tasks", list[Row], write=id, attempts=attempts, parts=parts).run()
+    merged = {row.id for row in stored}
+    yield from _check_staged(write, [task for task in staged if task.attempt not in merged])
+    if other := sorted(row.part for row in stored if not row.same):
+        raise InvalidState(
+            f"write {write.write_id!r} has stored {len(stored):,} tasks before, and {len(other):,} of them have other rows "
+            f"now, as task {other[0]}; nothing more was stored",
+            hint="repeat it with the same rows in the same partitions (repartition(n, key) determines them); under another "
+            "write_id everything is offered again",
+        )
+    counts = Counter({name: sum(getattr(row, name) for row in stored) for name in _COUNTS})
+    done = {row.part for row in stored}
+    return [task for task in staged if task.part not in done], counts
+
+
+def _offer(staged: Sequence[Staged], rules: Rules, now: datetime | None) -> Op[Counter[str]]:
+    """Offer the rows of these attempts."""
     yield from bind("analytics/sink/tune").run()
-    yield from _check_staged(write, staged)
     yield from bind("analytics/sink/lock").run()
     destinations = yield from _destinations(staged, rules, now)
     rows = sum(task.rows for task in staged)
@@ -169,7 +246,7 @@ def _merge(write: Write, staged: Sequence[Staged], rules: Rules, now: datetime |
         "max_wait": seconds(rules.conflict.max_wait),
     }
     rule = rules.conflict.rule
-    counts: Counter[str] = Counter()
+    counts = Counter(rows=rows)
     for group in disjoint_groups(staged):
         attempts = BigintArray([task.attempt for task in group])
         merged = yield from bind("analytics/sink/merge", only_row, attempts=attempts, **params).run()
@@ -180,11 +257,7 @@ def _merge(write: Write, staged: Sequence[Staged], rules: Rules, now: datetime |
     if rule in (ConflictRule.REPLACE, ConflictRule.DEBOUNCE):
         # Of the rows with the same key the last one was chosen: the others lost to a later row.
         counts["superseded"] = rows - counts["chosen"]
-    kept = {name: counts[name] for name in ("created", "updated", "superseded")}
-    ignored = rows - sum(kept.values())
-    of_write = {"id": registered.id, "stream": write.stream, "batch": write.batch}
-    row = yield from bind("analytics/sink/finish", only_row, **of_write, **kept, rows=rows, ignored=ignored).run()
-    return _sink_write(row)
+    return counts
 
 
 def _begin(write: Write) -> Op[Row]:
@@ -203,9 +276,9 @@ def _check_staged(write: Write, staged: Sequence[Staged]) -> Op[None]:
         remaining = sum(stored[task.attempt][0] for task in short if task.attempt in stored)
         raise StagingLost(
             f"write {write.write_id!r}: {len(short):,} of {len(staged):,} tasks had staged {expected:,} rows, and "
-            f"{remaining:,} of them are left; nothing was merged",
-            hint="the database crashed in between, which empties the staging table, or the rows waited for more than a day: "
-            "run the write again under the same write_id",
+            f"{remaining:,} of them are left; they were not offered",
+            hint="the database crashed in between, which empties the staging table, or another driver took the write over, "
+            "or the rows waited for more than a day: run the write again under the same write_id",
         )
 
 

@@ -1,7 +1,7 @@
 -- Offer the staged rows of some attempts: `offer` in bulk, with the same conflict rules and events. In the order of
--- (queue, key), like every writer of many rows. Of rows with the same key one is chosen: the last for replace and
--- debounce, the first for keep, the earliest for earliest. One statement, so a concurrent writer causes a conflict row,
--- not an error.
+-- (key, queue), like every writer of many rows; keys first, since sorting compares the first eight bytes of the first column.
+-- Of rows with the same key one is chosen: the last for replace and debounce, the first for keep, the earliest for earliest.
+-- One statement, so a concurrent writer causes a conflict row, not an error.
 with folded as (
     select r.queue, r.key, r.payload, r.content_type, r.priority, r.type, r.headers, r.max_attempts,
         q.id as queue_id, t.due_at,
@@ -12,11 +12,11 @@ with folded as (
     cross join lateral coalesce(r.due_at, %(now)s::timestamptz + make_interval(secs => r.after_s)) as t(due_at)
     where r.attempt = any (%(attempts)s::bigint[])
     window same as (
-        partition by r.queue, r.key
+        partition by r.key, q.id
         order by case when %(conflict)s::smallint = 2 then t.due_at end, r.part, r.seq)
 ), chosen as materialized (
     select * from folded where case when %(conflict)s::smallint in (0, 3) then last else first end
-    order by queue, key
+    order by key, queue_id
 ), stored as (
     insert into tarry.message as m (version, queue, key, payload, content_type, due_at, planned_at, created_at, priority,
         conflict, type, headers, max_attempts, due_limit)
