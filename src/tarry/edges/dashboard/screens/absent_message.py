@@ -8,7 +8,7 @@ from tarry.core.settings import QueueInfo
 from tarry.edges.dashboard import commands
 from tarry.edges.dashboard.commands import Commands
 from tarry.edges.dashboard.screen import Page, View
-from tarry.edges.http.auth import key_text
+from tarry.edges.http.auth import is_program
 from tarry.edges.http.problems import Problem
 
 _PAYLOAD = {"hi": "there"}
@@ -17,7 +17,7 @@ _PAYLOAD = {"hi": "there"}
 def absent(view: View, info: QueueInfo, key: str, hint: str) -> Page:
     """Raise a problem for a program, or for a visitor that may not offer it."""
     detail = f"queue {info.name} has no message {key!r:.100}, and no history of it"
-    if key_text(view.request) is not None or not view.may("produce", info.name):
+    if is_program(view.request) or not view.may("produce", info.name):
         raise Problem(404, "not_found", detail, hint=hint)
     page = view.page(
         "messages/absent.html",
