@@ -35,6 +35,13 @@ def test_settings_are_frozen_and_compare_by_value(settings: Any) -> None:
     assert hash(settings) == hash(type(settings)())
 
 
+def test_a_duration_that_is_not_positive_is_shown_in_seconds() -> None:
+    with pytest.raises(InvalidInput, match=r"^lock_for must be positive, got -1\.5 s$"):
+        StoreSettings(lock_for=-1.5 * SECOND)
+    with pytest.raises(InvalidInput, match=r"^pool_size must be positive, got 0$"):
+        StoreSettings(pool_size=0)
+
+
 @pytest.mark.parametrize(
     ("kind", "bad"),
     [

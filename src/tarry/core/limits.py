@@ -92,7 +92,8 @@ def check_positive(settings: object, *names: str) -> None:
     for name in names:
         value = getattr(settings, name)
         if value is not None and value <= type(value)(0):
-            raise InvalidInput(f"{name} must be positive, got {value}")
+            shown = f"{value.total_seconds():,g} s" if isinstance(value, timedelta) else value
+            raise InvalidInput(f"{name} must be positive, got {shown}")
 
 
 def check_max_depth(max_depth: object) -> int | None:

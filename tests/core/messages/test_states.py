@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg.types.json import Jsonb
 
+from tarry.api._sync.delivery import Delivery
+from tarry.api._sync.queue import Queue
 from tarry.core.messages.states import LIVE, State, live_state
+from tarry.testing import MutableClock, memory_app
 from tests.kit.servers import Server
 
 PAGE = Path(__file__).parents[3] / "docs" / "explanation" / "states.md"
@@ -65,6 +69,90 @@ def test_a_drop_ends_every_live_state_and_a_discard_a_dead_letter() -> None:
 def test_only_a_lease_can_be_settled() -> None:
     settles = {"ack", "nack", "touch", "release", "bury", "expiry"}
     assert {t.source for t in TRANSITIONS if t.by in settles} == {State.LEASED}
+
+
+CLOCK = MutableClock(NOW)
+MINUTE = timedelta(minutes=1)
+KEY = "a"
+PREPARED: dict[State | None, Callable[[Queue[Any]], Delivery[Any] | None]] = {
+    None: lambda queue: None,
+    State.DELAYED: lambda queue: _offered(queue, after=MINUTE),
+    State.READY: lambda queue: _offered(queue),
+    State.LEASED: lambda queue: _leased(queue),
+    State.DEAD: lambda queue: _buried(queue),
+}
+"""A queue whose message is in the state, and its delivery."""
+VERBS: dict[str, Sequence[Callable[[Queue[Any], Any], object]]] = {
+    "offer": [lambda queue, _: queue.offer(KEY, 2, after=MINUTE), lambda queue, _: queue.offer(KEY, 2)],
+    "time": [lambda queue, _: CLOCK.advance(MINUTE)],
+    "edit": [
+        lambda queue, _: queue.edit(KEY, after=MINUTE, force=True),
+        lambda queue, _: queue.edit(KEY, payload=2, after=timedelta(0), force=True),
+    ],
+    "poll": [lambda queue, _: queue.try_poll()],
+    "touch": [lambda queue, delivery: delivery.touch()],
+    "ack": [lambda queue, delivery: delivery.ack()],
+    "nack": [
+        lambda queue, delivery: delivery.nack(after=MINUTE),
+        lambda queue, delivery: delivery.nack(after=timedelta(0)),
+        lambda queue, delivery: _last(queue).nack(),
+    ],
+    "bury": [lambda queue, delivery: delivery.bury()],
+    "release": [lambda queue, delivery: delivery.release(), lambda queue, delivery: delivery.release(after=MINUTE)],
+    "expiry": [lambda queue, _: CLOCK.advance(MINUTE), lambda queue, _: _expired_for_good(queue)],
+    "redrive": [lambda queue, _: queue.dead_letters.redrive()],
+    "discard": [lambda queue, _: queue.dead_letters.discard()],
+    "drop": [lambda queue, _: queue.drop(KEY)],
+}
+
+
+def _offered(queue: Queue[Any], **options: Any) -> None:
+    queue.offer(KEY, 1, **options)
+
+
+def _leased(queue: Queue[Any], **options: Any) -> Delivery[Any]:
+    queue.offer(KEY, 1, lease_for=MINUTE, **options)
+    delivery = queue.try_poll()
+    assert delivery is not None
+    return delivery
+
+
+def _last(queue: Queue[Any]) -> Delivery[Any]:
+    queue.drop(KEY)
+    return _leased(queue, max_attempts=1)
+
+
+def _expired_for_good(queue: Queue[Any]) -> None:
+    _last(queue)
+    CLOCK.advance(MINUTE)
+    assert queue.try_poll() is None
+
+
+def _buried(queue: Queue[Any]) -> None:
+    _leased(queue).bury()
+
+
+def _state_after(source: State | None, call: Callable[[Queue[Any], Any], object]) -> State | None:
+    with memory_app(CLOCK) as app:
+        queue = app.queue("orders")
+        delivery = PREPARED[source](queue)
+        call(queue, delivery)
+        if stored := queue.read(KEY):
+            return stored.state
+        if queue.dead_letters.list():
+            return State.DEAD
+        kinds = [event.kind for event in app.store.run(app.store.journal.timeline("orders", KEY))]
+        return State.DONE if kinds[-1] == "acked" else None
+
+
+def test_the_verbs_lead_where_the_page_draws_and_nowhere_else() -> None:
+    """Each verb from each state from which the page draws it, and each with every kind of arguments."""
+    walked = {
+        Transition(source, verb, _state_after(source, call))
+        for source, verb in {(t.source, t.by) for t in TRANSITIONS}
+        for call in VERBS[verb]
+    }
+    assert walked == set(TRANSITIONS)
 
 
 def test_a_lease_counts_until_its_end_and_a_due_time_from_itself_on() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -64,11 +65,13 @@ def test_a_tick_of_a_schedule_comes_by_http(process: Start, cli: Run, app: App) 
     assert cli("cron", "add", "beat", "--every", "1s", "--queue", "beats", "--payload", '{"hi": 1}').code == 0
     running = process("dev", "--port", "0")
     assert running.stdout is not None
-    names, descriptions = zip(*(next(running.stdout).decode().split(maxsplit=1) for _ in range(7)), strict=True)
-    assert names == ("broker", "dashboard", "database", "scheduler", "sweeper", "worker", "try")
-    assert descriptions[3].startswith("plans 1 schedule;")
+    rows = [re.split("  +", next(running.stdout).decode().strip(), maxsplit=1) for _ in range(8)]
+    names, descriptions = zip(*rows, strict=True)
+    assert names == ("broker", "its API", "dashboard", "database", "scheduler", "sweeper", "worker", "try it")
+    assert descriptions[4].startswith("plans 1 schedule;")
+    assert "Tarry" in httpx.get(descriptions[1], timeout=END_S).text
     keys: set[str] = set()
-    with httpx.Client(base_url=descriptions[0].strip(), timeout=END_S) as client:
+    with httpx.Client(base_url=descriptions[0], timeout=END_S) as client:
         while len(keys) < 3:
             body = client.post("/v1/queues/beats/messages:poll", json={"wait": 30}).json()
             for held in body["messages"]:

@@ -1,4 +1,4 @@
-"""Every Python program that a page offers to copy runs as it is."""
+"""Every Python program and every request that a page offers to copy runs as it is."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import html
 import json
 import re
+import subprocess
 from contextlib import suppress
 from datetime import date
 from pathlib import Path
@@ -44,6 +45,17 @@ def shown(address: str) -> str:
 def programs(text: str) -> list[str]:
     blocks = [html.unescape(block) for block in re.findall(r"<code>(.*?)</code>", text, re.DOTALL)]
     return [block for block in blocks if "import tarry" in block or "from tarry import" in block]
+
+
+def requests(text: str) -> list[str]:
+    blocks = [html.unescape(block) for block in re.findall(r"<code>(.*?)</code>", text, re.DOTALL)]
+    return [block for block in blocks if block.startswith("curl ")]
+
+
+def status_of(request: str) -> int:
+    """In a terminal without a key."""
+    command = f"unset TARRY_KEY; {request} -s -o /dev/null -w '%{{http_code}}'"
+    return int(subprocess.run(["sh", "-c", command], capture_output=True, check=True).stdout)
 
 
 def test_every_action_is_offered_in_other_tools_and_every_program_runs(
@@ -87,6 +99,12 @@ def test_every_action_is_offered_in_other_tools_and_every_program_runs(
                     assert app.queue("queue-00001").try_poll() is not None
         except Exception as error:
             raise AssertionError(f"on {path}:\n{program}") from error
+    copied = {request: path for path, text in pages.items() for request in requests(text)}
+    assert len(copied) >= 60
+    statuses = {request: status_of(request) for request in copied}
+    assert {
+        request for request, status in statuses.items() if status not in (200, 201, 202, 204, 303, 404, 409)
+    } == set()
 
 
 def test_the_program_for_the_archive_reads_what_its_log_lists(

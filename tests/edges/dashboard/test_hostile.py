@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import re
+from datetime import timedelta
+from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -18,7 +20,7 @@ from tarry.core.cron.model import ScheduleSpec
 from tarry.core.cron.schedule_types import Cron
 from tarry.edges.dashboard import screens
 from tarry.edges.dashboard.redaction import HIDDEN, Redaction
-from tests.edges.dashboard.conftest import Screen, Served
+from tests.edges.dashboard.conftest import IS_TOO_WIDE, WIDTHS, Screen, Served
 
 SCRIPT = "<script>document.title='owned'</script>"
 IMAGE = '"><img src=x onerror="document.title=1">'
@@ -97,6 +99,39 @@ def test_hostile_keys_are_shown_as_they_are(screen: Screen) -> None:
     for key in KEYS:
         expect(page.locator("td code", has_text=key).first).to_be_visible()
     expect(screen.open("/queues/a.json").locator(".verdict").get_by_text(IMAGE)).to_be_visible()
+
+
+LONG = {"queue": "q" * 100, "key": "W" * 200, "consumer": "c" * 100, "error": "E" * 3_000, "header": "h" * 60}
+CUT_OFF = """() => [...document.querySelectorAll("main, main :is(.crumbs, .page-head, .verdict, .why, .panel)")]
+    .filter(each => each.scrollWidth > each.clientWidth + 1).map(each => each.id || each.className)"""
+
+
+def test_the_longest_names_stay_within_their_page_and_its_parts(screen: Screen, dashboard: Served) -> None:
+    queue, key = LONG["queue"], LONG["key"]
+    with tarry.connect(dashboard.dsn, consumer=LONG["consumer"]) as consumer:
+        work = consumer.queue(queue)
+        for each in (key, f"{key[1:]}X"):
+            work.offer(each, {"x": "é" * 5_000}, type="T" * 100, headers={LONG["header"]: "v" * 300})
+        failed, dead = work.try_poll_many(2)
+        failed.nack(LONG["error"], after=timedelta(hours=1))
+        dead.bury(LONG["error"])
+    dashboard.app.queues.pause(queue, reason="r" * 200)
+    of_queue = f"/queues/{queue}"
+    paths = (
+        "/", "/queues", of_queue, f"{of_queue}/next", f"{of_queue}/at", f"{of_queue}/settings", f"{of_queue}/dead", "/dead",
+        "/messages", f"{of_queue}/messages/{failed.key}", f"{of_queue}/messages/{dead.key}", f"{of_queue}/dead/redrive",
+        "/consumers", f"/consumers/{LONG['consumer']}", "/calendar",
+    )  # fmt: skip
+    cut_off: dict[str, Any] = {}
+    for width in WIDTHS:
+        page = screen.open("/", width=width)
+        for path in paths:
+            page.goto(f"{screen.url}{path}")
+            parts = page.evaluate(CUT_OFF)
+            if parts or page.evaluate(IS_TOO_WIDE):
+                cut_off[f"{path} {width}"] = parts
+    dashboard.app.queues.delete(queue, force=True)
+    assert cut_off == {}
 
 
 def test_a_hostile_query_stays_a_query(screen: Screen) -> None:

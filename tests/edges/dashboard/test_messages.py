@@ -250,6 +250,25 @@ class TestInspector:
         assert exact.body() == b'{"n":2}'
         assert page.locator("main img, main script").count() == 0
 
+    def test_the_page_of_an_absent_message_offers_it_and_becomes_its_page(
+        self, screen: Screen, dashboard: Served, bare: Page
+    ) -> None:
+        key = f"soon {HOSTILE}"
+        assert accessible(screen, bare, message("hostile", key)) == []
+        screen.errors.clear()  # the status 404
+        page = screen.open("/")
+        assert (page.goto(f"{screen.url}{message('hostile', key)}") or pytest.fail("no response")).status == 404
+        screen.errors.clear()
+        expect(page.get_by_role("heading", level=1)).to_contain_text("has no message 'soon ")
+        copied = page.locator(".copy-block code")
+        expect(copied).to_have_count(3)
+        expect(copied.nth(2)).to_contain_text(f"offer({key!r}, ")
+        expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
+        dashboard.app.queue("hostile").offer(key, 1, after=timedelta(hours=1))
+        expect(page.get_by_role("heading", level=1)).to_have_text(key)
+        expect(page.locator(".why")).to_contain_text("it is due in ")
+        dashboard.app.queue("hostile").drop(key)
+
     def test_a_delayed_message_shows_why_it_is_not_delivered(self, screen: Screen) -> None:
         expect(screen.open(message("hostile", HOSTILE)).locator(".why")).to_contain_text("it is due in ")
 

@@ -10,6 +10,7 @@ import pytest
 
 from tarry.core.errors import InvalidState
 from tarry.edges.dashboard.pipeline_runs import RERUN, PipelineRuns
+from tarry.edges.dashboard.screens.pipeline import result_of
 
 NOWHERE = "postgresql://user:secret@127.0.0.1:1/none"
 
@@ -48,3 +49,8 @@ def test_what_cannot_run_here_is_named(tmp_path: Path) -> None:
         assert reason in (runs.why_not(job, where) or ""), job
     assert runs.why_not("archive", "s3a://lake/tarry") is None
     assert "has no Spark" in (PipelineRuns(None).why_not("archive", lake) or "")
+
+
+def test_the_result_of_a_run_leaves_out_what_did_not_happen() -> None:
+    summary = {"rows": 5, "raised": 1_030, "muted": 0, "withdrawn": 0, "days": ["2026-11-19"], "problems": 0}
+    assert result_of(summary) == "raised 1,030"

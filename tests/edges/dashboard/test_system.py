@@ -326,6 +326,17 @@ def test_a_refused_query_stays_in_the_box(many: Screen) -> None:
     expect(page.get_by_role("textbox", name="SQL")).to_have_value("drop table events")
 
 
+def test_a_query_on_days_without_files_waits_for_other_days(many: Screen) -> None:
+    days = "since=2001-01-01&until=2001-01-02"
+    page = many.open(f"/archive?sql=select+kind+from+events&{days}")
+    expect(page.get_by_role("main")).to_contain_text("No file matches these days and this queue.")
+    page.get_by_role("textbox", name="From").fill("")
+    page.get_by_role("textbox", name="To", exact=True).fill("")
+    page.get_by_role("button", name="Show").click()
+    expect(page.get_by_role("textbox", name="SQL")).to_have_value("select kind from events")
+    assert many.get(f"/archive.json?sql=select+1&{days}").status == 409
+
+
 def test_without_duckdb_the_page_names_the_extra(many: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tarry.edges.dashboard.lake_sql.find_spec", lambda name: None)
     page = many.open("/archive")

@@ -290,6 +290,14 @@ class TestWithoutAKey:
         key("read")
         assert code(caller("GET", "/v1/queues")) == (401, "unauthorized")
 
+    @pytest.mark.parametrize("header", [{"authorization": "Bearer "}, {"authorization": "Bearer"}, {"x-api-key": ""}])
+    def test_an_empty_key_is_none(self, call: Caller, header: dict[str, str]) -> None:
+        """As in `curl -H "Authorization: Bearer $TARRY_KEY"` in a terminal without a key."""
+        assert call("GET", "/v1/queues", headers=header).status_code == 200
+        of_another_site = call("GET", "/v1/queues", headers={**header, "origin": "http://evil.example"})
+        assert code(of_another_site) == (403, "forbidden")
+        assert code(call("GET", "/v1/queues", headers={"authorization": "Bearer x"})) == (401, "unauthorized")
+
     def test_a_page_of_another_site_is_refused(self, call: Caller) -> None:
         for origin in ("http://evil.example", "null", "http://localhost.evil.example", "http://localhost:9"):
             response = call("POST", "/v1/queues/q/resume", headers={"origin": origin})

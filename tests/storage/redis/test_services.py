@@ -136,6 +136,15 @@ def test_a_scheduler_makes_the_ticks_of_its_schedules(server: RedisServer) -> No
 
 PAGES = ("", "queues", "queues/web", "messages", "dead", "redrives", "schedules", "calendar", "consumers", "system")
 
+NOT_ON_REDIS = {
+    "anomalies": "The data pipeline needs PostgreSQL",
+    "archive": "The data pipeline needs PostgreSQL",
+    "pipeline": "The data pipeline needs PostgreSQL",
+    "system": "this broker has another store",
+    "system/checks": "this broker has another store",
+    "queues/web/at": "This store keeps the newest events only",
+}
+
 
 def test_the_dashboard_shows_it(server: RedisServer) -> None:
     async def connected() -> AsyncApp:
@@ -149,6 +158,12 @@ def test_the_dashboard_shows_it(server: RedisServer) -> None:
             for page in PAGES:
                 with urlopen(f"{url}/dashboard/{page}") as response:
                     assert response.status == 200, page
+            for page, sentence in NOT_ON_REDIS.items():
+                with urlopen(f"{url}/dashboard/{page}") as response:
+                    shown = response.read().decode()
+                assert sentence in shown, page
+                assert "in memory" not in shown, page
+                assert "tarry pipeline run" not in shown, page
         loop.run(app.close())
     finally:
         loop.stop()

@@ -18,7 +18,7 @@ from tarry.core.errors import InvalidInput
 from tarry.core.security.api_keys import Action, role_of
 from tarry.core.security.audit import AuditEntry
 from tarry.core.security.browser_sessions import DASHBOARD, Session
-from tarry.edges.http.auth import Caller, key_text
+from tarry.edges.http.auth import Caller, is_program, key_text
 from tarry.edges.http.origins import hostname, is_loopback, refuse_other_sites
 from tarry.edges.http.problems import Problem
 from tarry.edges.http.routing import recorded
@@ -102,9 +102,8 @@ async def read_form(request: Request) -> dict[str, str]:
 
 
 def check_form(request: Request, form: Mapping[str, str]) -> None:
-    """Accept what a page of this dashboard has sent. A request with a key in its head needs no such proof: a browser does
-    not add it by itself, as it does with the user and password of a host application (`Authorization: Basic`)."""
-    if key_text(request):
+    """Accept what a page of this dashboard has sent, and what a program has."""
+    if is_program(request):
         return
     refuse_other_sites(request)
     expected, sent = request.cookies.get(FORM, ""), form.get("form", "")

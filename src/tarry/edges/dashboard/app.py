@@ -34,7 +34,7 @@ from tarry.edges.dashboard.screen import Page, Screen, View
 from tarry.edges.dashboard.screens.anomalies import grouped
 from tarry.edges.dashboard.settings import DashboardSettings
 from tarry.edges.http.app import Broker
-from tarry.edges.http.auth import key_text
+from tarry.edges.http.auth import is_program
 from tarry.edges.http.problems import Problem, problem_of
 from tarry.edges.http.settings import BrokerSettings
 from tarry.edges.http.sse import EventStream
@@ -109,7 +109,7 @@ class Dashboard:
         return response
 
     def respond_problem(self, request: Request, problem: Problem, format: Format, view: View | None = None) -> Response:
-        if format != "html" or key_text(request) is not None:
+        if format != "html" or is_program(request):
             return problem.response(request.scope)
         if problem.status == 401 and request.method == "GET":
             to = request.url.path.removeprefix(self.prefix(request)) or "/"

@@ -17,7 +17,7 @@ from tarry.edges.dashboard.assets import assets
 from tarry.edges.dashboard.commands import message_path, path
 from tarry.edges.formats import instant, length, relative, roughly
 
-_DOT = re.compile(r"(?<=\w)\.(?=\w)")
+_JOINT = re.compile(r"(?<=\w[._])(?=\w)")
 _SHORT = ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k"))
 
 
@@ -53,8 +53,8 @@ def asset_link(file: str) -> str:
 
 
 def breakable(text: str) -> Markup:
-    """A text that a narrow column may break after the dots of a name."""
-    return Markup(".<wbr>").join(_DOT.split(text))
+    """A text that a narrow column may break after the dots and underscores of a name."""
+    return Markup("<wbr>").join(_JOINT.split(text))
 
 
 def when(at: datetime | None, now: datetime) -> Markup:

@@ -87,6 +87,10 @@ class View:
         return self.dashboard.broker.app
 
     @property
+    def has_pipeline(self) -> bool:
+        return self.app.dsn is not None
+
+    @property
     def query(self) -> Mapping[str, str]:
         return self.request.query_params
 

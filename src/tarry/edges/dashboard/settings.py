@@ -10,6 +10,7 @@ from datetime import timedelta
 from starlette.requests import Request
 
 from tarry.core.errors import InvalidInput
+from tarry.core.limits import check_positive
 from tarry.edges.dashboard.redaction import Redaction
 
 Authorize = Callable[[Request, str, str | None], bool]
@@ -35,9 +36,7 @@ class DashboardSettings:
     """How often pages are notified of changes."""
 
     def __post_init__(self) -> None:
-        for name in ("session_for", "page_for", "refresh_every"):
-            if getattr(self, name) <= timedelta(0):
-                raise InvalidInput(f"{name} must be positive, got {getattr(self, name)}")
+        check_positive(self, "session_for", "page_for", "refresh_every")
         if self.trace_url is not None and not re.match(r"https?://.*\{trace\}", self.trace_url):
             raise InvalidInput(f"trace_url must be an http address with {{trace}} in it, got {self.trace_url!r:.200}")
         if self.environment is not None and not 1 <= len(self.environment) <= 30:

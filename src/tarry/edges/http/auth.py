@@ -295,13 +295,21 @@ class Authenticator:
 
 
 def key_text(request: Request) -> str | None:
-    """The text sent as a key, valid or not, or None."""
+    """The text sent as a key, valid or not, or None. An empty one is none: scripts and Relay's sample workers send it if they
+    have no key.
+    """
     header = request.headers.get("authorization")
     if header is None:
-        # Relay's sample workers send an empty header if they have no key.
         return request.headers.get("x-api-key") or None
     scheme, _, text = header.partition(" ")
-    return text.strip() if scheme.lower() == "bearer" else ""
+    return text.strip() or None if scheme.lower() == "bearer" else ""
+
+
+def is_program(request: Request) -> bool:
+    """Whether the head has a place for a key, even an empty one. A browser adds none by itself, as it does with the user and
+    password of a host application (`Authorization: Basic`).
+    """
+    return "x-api-key" in request.headers or request.headers.get("authorization", "").lower().startswith("bearer")
 
 
 def unauthorized(detail: str) -> Problem:

@@ -109,6 +109,7 @@ async def _print_dev(cli: CommandSession, app: AsyncApp, url: str, target: str |
         },
         [
             ("broker", url),
+            ("its API", f"{url}/docs"),
             ("dashboard", f"{url}{PATH}/"),
             ("database", f"embedded: {database}" if cli.embedded else database),
             ("scheduler", f"plans {plural(schedules, 'schedule')}; to add one: tarry cron add"),

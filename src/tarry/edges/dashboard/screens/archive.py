@@ -100,7 +100,7 @@ async def archive(view: View) -> Page:
     files = await chosen.files(view)
     readable = lake_sql.local(files)
     result, refusal = None, None
-    if statement and lake_sql.is_installed():
+    if statement and lake_sql.is_installed() and (readable or view.format != "html"):
         view.allow(lake_sql.QUERY_FOR_S)
         try:
             async with view.dashboard.lake_turns:

@@ -35,6 +35,7 @@ from tarry.edges.dashboard.commands import Commands, message_path
 from tarry.edges.dashboard.error_diff import compared
 from tarry.edges.dashboard.listing import whole
 from tarry.edges.dashboard.screen import Page, View
+from tarry.edges.dashboard.screens.absent_message import absent
 from tarry.edges.dashboard.screens.anomalies import related
 from tarry.edges.dashboard.screens.dead import releases_at, releases_since
 from tarry.edges.dashboard.screens.messages import screen, sub_state
@@ -140,7 +141,7 @@ async def _page(view: View, queue: str, key: str) -> Page:
             hint = "the journal of this queue is off"
         elif inspected.archive is not None and inspected.archive.refusal:
             hint = f"the archive was not read: {inspected.archive.refusal}"
-        raise Problem(404, "not_found", f"queue {queue} has no message {key!r:.100}, and no history of it", hint=hint)
+        return absent(view, info, key, hint)
     redaction = view.redaction
     past = history(inspected.events, view.now)
     known = await releases_since(view, past.attempts[0].leased_at) if past.attempts else {}

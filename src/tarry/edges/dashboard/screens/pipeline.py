@@ -163,7 +163,9 @@ def known_until(summary: Mapping[str, Any]) -> datetime | None:
 def result_of(summary: Mapping[str, Any]) -> str:
     """The other numbers of a summary, and the days of its window, in a few words."""
     words = [
-        _word(name, value) for name, value in summary.items() if name not in _HIDDEN and value not in (None, "", [], {})
+        _word(name, value)
+        for name, value in summary.items()
+        if name not in _HIDDEN and value not in (None, "", [], {}, 0)
     ]
     return ", ".join(word for word in words if word)[:200]
 
