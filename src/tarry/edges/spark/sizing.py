@@ -49,10 +49,6 @@ class FrameLayout:
         """Rows with the same values in one partition, for few output files."""
         return frame.coalesce(1) if self.in_one_piece else frame.repartition(*columns)
 
-    def few(self, frame: DataFrame) -> DataFrame:
-        """Few partitions, for few output files."""
-        return frame.coalesce(1 if self.in_one_piece else 4)
-
     @contextmanager
     def keeping(self) -> Generator[Keep]:
         """Yield a function that caches a frame that is used more than once, until the context ends.

@@ -118,9 +118,5 @@ FIRES: EntityView[NotedFire] = entity_view(
     TableColumn("local", lambda noted: local(noted.fire.tick, noted.zone)),
     TableColumn("in", lambda noted: relative(noted.fire.tick, noted.now).removeprefix("in ")),
     TableColumn("note"),
-    data=lambda noted: {
-        **data_of(noted.fire),
-        "local": local(noted.fire.tick, noted.zone),
-        "note": noted.note or None,
-    },
+    data=lambda noted: {**data_of(noted.fire), "local": local(noted.fire.tick, noted.zone), "note": noted.note or None},
 )

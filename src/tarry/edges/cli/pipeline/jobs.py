@@ -132,11 +132,7 @@ def run_jobs(
                 return _code(results)
             if not all(result.ok for result in results) and not alive(spark):
                 raise CommandFailed("Spark has ended; start the command again", hint=jvm_log.hint())
-            left_s = every.total_seconds() - (time.monotonic() - started_s)
-            if left_s <= 0:
-                cli.note(f"the round took longer than {every.total_seconds():g} s: the next one starts immediately")
-            else:
-                threading.Event().wait(left_s)  # never set: a wait that Ctrl-C interrupts immediately
+            _pause(cli, every - timedelta(seconds=time.monotonic() - started_s), every)
 
 
 def _run(
@@ -182,3 +178,10 @@ def _code(results: Sequence[JobResult]) -> ExitCode:
     if succeeded == len(results) or len(results) == 1:
         return results[0].code
     return ExitCode.PARTLY if succeeded else ExitCode.FAILED
+
+
+def _pause(cli: CommandSession, left: timedelta, every: timedelta) -> None:
+    if left <= timedelta(0):
+        cli.note(f"the round took longer than {every.total_seconds():g} s: the next one starts immediately")
+    else:
+        threading.Event().wait(left.total_seconds())  # never set: a wait that Ctrl-C interrupts immediately

@@ -76,8 +76,7 @@ async def dev_parts(dsn: str | None, port: int, environment: str) -> AsyncGenera
 
 async def dev(cli: CommandSession, target: str | None, port: int) -> None:
     settings = WorkerSettings(grace=_DEV_GRACE, release=release_from())
-    # Loaded first: an invalid target is reported before anything starts.
-    worker = None if target is None else WorkerProcess(target, settings).load()
+    worker = None if target is None else WorkerProcess(target, settings).load()  # report an invalid target first
     stop = stop_on_signals(grace=timedelta(0) if worker is None else _DEV_GRACE)
     async with dev_parts(cli.dsn, port, "dev") as (app, url):
         collect_rarely()

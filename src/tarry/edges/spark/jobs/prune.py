@@ -77,14 +77,12 @@ def run(spark: SparkSession, app: App, args: PruneArgs) -> PruneSummary:
         for head in heads:
             pipeline.windows.check(head.edge, head.system_id)
         for day, is_partition in pipeline.retention.journal_days().items():
-            why = _why_not(spark, app, lake, batches, heads, day)
-            if why is None:
-                rows = _dropped(app, heads, day, is_partition=is_partition)
-                why = None if rows is not None else "it is being written to; it goes another time"
-                if rows is not None:
-                    gone[day] = rows
-            if why is not None:
+            if (why := _why_not(spark, app, lake, batches, heads, day)) is not None:
                 kept.append(Kept(day=day, why=why))
+            elif (rows := _dropped(app, heads, day, is_partition=is_partition)) is not None:
+                gone[day] = rows
+            else:
+                kept.append(Kept(day=day, why="it is being written to; it goes another time"))
         pipeline.retention.mark_pruned()
         retired = _retired(spark, app, lake) if args.retention else []
         facts = _old_facts(spark, app, lake) if args.retention else 0

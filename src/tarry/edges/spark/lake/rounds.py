@@ -51,8 +51,8 @@ def advance(spark: SparkSession, app: App, lake: Lake) -> None:
         if (left := rounds.planned(lake.root)) is not None:
             events += _done(spark, app, lake, left)
         if (target := _target(app, lake, rounds.head(lake.root))) is not None:
-            place = same_fields(target, Round, "number")
-            planned = Round(number=run.id, snapshot=target.end.snapshot, **place)
+            of_batch = same_fields(target, Round, "number")
+            planned = Round(number=run.id, snapshot=target.end.snapshot, **of_batch)
             rounds.plan(planned)
             events += _done(spark, app, lake, planned)
         run.summary = {"lake": lake.root, "events": events}
@@ -208,7 +208,8 @@ class _Writer:
         stored = self._read(table, files)
         if stored is not None:
             rows = facts.latest(rows.unionByName(stored))
-        table.commit(self.layout.few(rows.where("is_open") if is_whole else rows), files, self.number)
+        rows = (rows.where("is_open") if is_whole else rows).coalesce(1 if self.layout.in_one_piece else 4)
+        table.commit(rows, files, self.number)
 
     def _read(self, table: LakeTable, files: Sequence[TableFile]) -> DataFrame | None:
         stored = None if self.is_first else table.read(self.spark, files)

@@ -191,8 +191,7 @@ def worth_merging(files: Sequence[TableFile]) -> list[TableFile]:
 
 
 def created(uri: str, name: str, schema: deltalake.Schema, partitions: list[str]) -> deltalake.DeltaTable:
-    properties = dict(PROPERTIES)
-    return deltalake.DeltaTable.create(uri, schema, partition_by=partitions, name=name, configuration=properties)
+    return deltalake.DeltaTable.create(uri, schema, partition_by=partitions, name=name, configuration={**PROPERTIES})
 
 
 def commit(

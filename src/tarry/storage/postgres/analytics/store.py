@@ -161,11 +161,11 @@ class PostgresRounds(Role):
 
     def head(self, lake: str) -> Round | None:
         """The last completed round."""
-        return self._rounds(lake).get(True)
+        return self._round(lake, is_done=True)
 
     def planned(self, lake: str) -> Round | None:
         """The round that a run has planned and not completed."""
-        return self._rounds(lake).get(False)
+        return self._round(lake, is_done=False)
 
     def plan(self, planned: Round) -> None:
         self._database.write("analytics/rounds/plan", **asdict(planned))
@@ -199,10 +199,6 @@ class PostgresRounds(Role):
         """Make the next round start with the first event and replace the derived tables."""
         self._database.write("analytics/rounds/forget", lake=lake)
 
-    def _rounds(self, lake: str) -> dict[bool, Round]:
-        """By whether the round is completed."""
-
-        def decode(rows: list[Row]) -> dict[bool, Round]:
-            return {row.is_done: made(Round)(row) for row in rows}
-
-        return self._database.fetch("analytics/rounds/rounds", decode, lake=lake)
+    def _round(self, lake: str, *, is_done: bool) -> Round | None:
+        rows = self._database.fetch("analytics/rounds/rounds", list[Row], lake=lake)
+        return next((made(Round)(row) for row in rows if row.is_done is is_done), None)
