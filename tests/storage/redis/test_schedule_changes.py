@@ -11,7 +11,7 @@ import pytest
 from tarry import Queue
 from tarry.app import App
 from tarry.core.cron.model import ScheduleChange, ScheduleSpec, ScheduleState
-from tarry.core.cron.schedule_changes import install
+from tarry.core.cron.schedule_changes import Current, install
 from tarry.core.cron.schedule_types import Periodic
 from tarry.storage.redis._sync.store import RedisStore
 from tests.kit.backends import new_name
@@ -49,7 +49,8 @@ def replacement(app: App, name: str, queue: str) -> ScheduleChange:
         name=name, schedule=Periodic(HOUR), queue=queue, payload=b'"new"', content_type="application/json"
     )
     now = app.store.run(app.store.queues.now())
-    change = install(state, spec, now, app.store.run(app.store.cron.waiting_ticks(name)), None)
+    current = Current(name, state, now, app.store.run(app.store.cron.waiting_ticks(name)))
+    change = install(current, spec, None)
     assert change is not None
     return change
 
