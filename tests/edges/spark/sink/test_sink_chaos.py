@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psycopg
@@ -20,20 +22,28 @@ from tests.kit.standalone import cluster
 pytestmark = pytest.mark.chaos
 
 ROWS = 20_000
+STORED = "select count(*) from tarry.message"
 ROOT = Path(__file__).parents[4]
 ATTEMPTS = "select last_value from tarry.sink_attempt_id_seq"
 
 
-def begun(dsn: str, fault: str, master: str = "local[2,4]", commit: str = "write") -> subprocess.Popen[bytes]:
-    """One driver."""
+@contextmanager
+def running(dsn: str, fault: str, master: str, commit: str) -> Iterator[subprocess.Popen[bytes]]:
+    """One driver, gone afterwards."""
     command = [sys.executable, "-m", "tests.edges.spark.crashing", master, dsn, fault, str(ROWS), commit]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.Popen(command, cwd=ROOT, env=environ, start_new_session=True)
+    with subprocess.Popen(command, cwd=ROOT, env=environ, start_new_session=True) as driver:
+        try:
+            yield driver
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(driver.pid, signal.SIGKILL)
 
 
 def program(dsn: str, fault: str, *, master: str = "local[2,4]", commit: str = "write") -> int:
     """One driver from its start to its end, whatever that is."""
-    return begun(dsn, fault, master, commit).wait(600)
+    with running(dsn, fault, master, commit) as driver:
+        return driver.wait(600)
 
 
 def outcome(dsn: str) -> SinkWrite:
@@ -51,7 +61,7 @@ def assert_all_there_once(dsn: str) -> None:
 
 def test_a_driver_killed_before_the_commit_has_done_nothing_and_the_next_one_does_it_all(database: str) -> None:
     assert program(database, "kill before commit") == -9
-    assert number(database, "select count(*) from tarry.message") == 0
+    assert number(database, STORED) == 0
     assert staged_rows(database)[0] == ROWS
     assert program(database, "none") == 0
     assert_all_there_once(database)
@@ -76,16 +86,16 @@ def test_a_driver_killed_between_two_tasks_has_stored_some_and_the_next_one_stor
     pipeline_app.queues.create("q")
     with psycopg.connect(database) as locking:
         pipeline_app.queue("q").offer("k0", 0, conn=locking)
-        driver = begun(database, "none", commit="task")
-        until(lambda: number(database, "select count(*) from tarry.message") >= ROWS - task - 2, "nothing is stored")
-        os.killpg(driver.pid, signal.SIGKILL)
-        assert driver.wait(60) == -signal.SIGKILL
+        with running(database, "none", "local[2,4]", "task") as driver:
+            until(lambda: number(database, STORED) >= ROWS - task - 2, "nothing is stored", timeout_s=300)
+            os.killpg(driver.pid, signal.SIGKILL)
+            assert driver.wait(60) == -signal.SIGKILL
         locking.rollback()
     assert {key for (key,) in run_sql(database, "delete from tarry.message returning key")}.isdisjoint({"k0", "k1"})
     assert program(database, "none", commit="task") == 0
     assert counts(outcome(database)) == (ROWS, 0, 0, 0)
     assert number(database, "select count(*) from tarry.event where kind in ('offered', 'updated')") == ROWS
-    assert number(database, "select count(*) from tarry.message") <= task + 2
+    assert number(database, STORED) <= task + 2
     assert staged_rows(database) == (0, 0)
 
 
