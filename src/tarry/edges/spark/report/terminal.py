@@ -52,7 +52,7 @@ def _queues(printer: Printer, queues: Sequence[QueueReport]) -> None:
         counts = [count(queue.total("offered")), count(queue.total("acked")), _red(queue.total("failed"))]
         lags = [seconds(getattr(queue.lag, point, None)) for point in ("p99", "p95", "p50")]
         processing = seconds(queue.processing and queue.processing.p95)
-        acked = Cell(sparkline([bucket.count("acked") for bucket in queue.buckets], _WIDTH), "green")
+        acked = Cell(sparkline([bucket.acked for bucket in queue.buckets], _WIDTH), "green")
         lag = Cell(sparkline(queue.lags("p99"), _WIDTH), "blue")
         name = Cell(queue.queue, "bold")
         rows.append([name, *counts, count(queue.depth), _red(queue.dead), *lags, processing, acked, lag])

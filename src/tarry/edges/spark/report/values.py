@@ -20,23 +20,30 @@ FEWEST_BUCKETS = 12
 _STEPS = tuple(
     timedelta(minutes=minutes) for minutes in (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 10080, 40320)
 )
+_COUNTS = ("offered", "leased", "acked", "nacked", "expired", "buried")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """A time span of one queue, and what happened in it, if anything did."""
+    """A time span of one queue, with percentiles as in `MetricSpan`."""
 
     start: datetime
-    span: MetricSpan | None
-    depth: int | None
+    offered: int = 0
+    leased: int = 0
+    acked: int = 0
+    nacked: int = 0
+    expired: int = 0
+    buried: int = 0
+    lag: Quantiles | None = None
+    depth: int | None = None
     """At the end of the span; None before the first known value."""
-    partial: bool
+    partial: bool = False
     """The span is incomplete: lower counts are not a decline."""
 
-    def count(self, name: str) -> int:
-        """`failed`: attempts. A burial does not add one: the nack or the expiry before it counts."""
-        names = ("nacked", "expired") if name == "failed" else (name,)
-        return sum(getattr(self.span, name, 0) for name in names)
+    @property
+    def failed(self) -> int:
+        """Failed attempts. A burial does not add one: the nack or the expiry before it counts."""
+        return self.nacked + self.expired
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +81,14 @@ class QueueReport:
     """One per span of its axis."""
 
     def total(self, name: str) -> int:
-        return sum(bucket.count(name) for bucket in self.buckets)
+        return sum(getattr(bucket, name) for bucket in self.buckets)
 
     def counts(self, name: str) -> list[int | None]:
         """A count per span; None for an incomplete span, which would look like a decline."""
-        return [None if bucket.partial else bucket.count(name) for bucket in self.buckets]
+        return [None if bucket.partial else getattr(bucket, name) for bucket in self.buckets]
 
     def lags(self, point: str) -> list[float | None]:
-        return [getattr(bucket.span and bucket.span.lag, point, None) for bucket in self.buckets]
+        return [getattr(bucket.lag, point, None) for bucket in self.buckets]
 
     @property
     def depth(self) -> int:
@@ -236,8 +243,10 @@ def _buckets(metrics: Sequence[MetricSpan], past: Axis, until: datetime) -> Iter
     depth: int | None = None
     for start in past.starts:
         span = by_start.get(start)
+        counts: dict[str, int] = {name: getattr(span, name) for name in _COUNTS} if span else {}
         depth = span.depth if span else depth
-        yield Bucket(start=start, span=span, depth=depth, partial=start + past.step > until)
+        partial = start + past.step > until
+        yield Bucket(start=start, lag=span.lag if span else None, depth=depth, partial=partial, **counts)
 
 
 def _planned(planned: Sequence[ForecastSpan], future: Axis) -> Iterable[ForecastSpan]:
