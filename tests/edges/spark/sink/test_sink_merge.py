@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TypeVar
 from uuid import uuid4
@@ -47,6 +48,7 @@ from tests.edges.spark.sink.sink_kit import (
     stage,
     staged_rows,
 )
+from tests.kit.sleepers import until
 from tests.kit.steps import MINUTE, all_at_once, take
 
 R = TypeVar("R")
@@ -382,6 +384,26 @@ class TestLeftBehind:
         done = sink_of(database).commit(write, stage(database, write, [[row("q", "a")]]), Rules())
         sink_of(database).abort(write)
         assert sink_of(database).outcome(write.write_id) == done
+
+    @pytest.mark.parametrize("verb", ["abort", "sweep"])
+    def test_rows_that_a_task_commits_while_its_attempt_is_deleted_do_not_stay(self, database: str, verb: str) -> None:
+        write, sink = new_write(), sink_of(database)
+        deletions: dict[str, Callable[[], object]] = {
+            "abort": lambda: sink.abort(write),
+            "sweep": lambda: sink.sweep(timedelta(0)),
+        }
+        with ThreadPoolExecutor(1) as pool, sink_of(database).attempt(write, 0) as staging:
+            staging.add([row("q", "a")])
+
+            def rows_of_an_open_transaction() -> Iterator[StagedRow]:
+                yield row("q", "b")
+                deletion = pool.submit(deletions[verb])
+                waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
+                until(lambda: deletion.done() or number(database, waits))
+
+            staging.add(rows_of_an_open_transaction())
+        sink.sweep(timedelta(0))
+        assert staged_rows(database) == (0, 0)
 
     def test_a_task_that_was_aborted_cannot_go_on(self, database: str) -> None:
         write = new_write()

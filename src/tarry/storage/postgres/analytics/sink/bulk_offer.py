@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from itertools import accumulate
 from typing import Any, TypeVar
+from uuid import UUID
 
 import psycopg
 from psycopg import Connection
@@ -39,7 +40,7 @@ from tarry.storage.postgres.arrays import BigintArray, IntArray, TextArray
 from tarry.storage.postgres.errors import translated
 from tarry.storage.postgres.messages.statements import seconds
 from tarry.storage.postgres.queues import statements as queue_statements
-from tarry.storage.postgres.statement import Op, Row, bind, first, made, only_row, value, value_or_none
+from tarry.storage.postgres.statement import Op, Row, Statement, bind, first, made, only_row, value, value_or_none
 from tarry.wire.base import same_fields
 
 R = TypeVar("R")
@@ -72,7 +73,7 @@ class PostgresSink:
         outcome = self._retried(lambda: _merge(write, staged, rules, now))
         # Only cleanup is left: if it fails here, the next write does it.
         with suppress(TarryError, psycopg.Error):
-            self._database.write("analytics/sink/discard", write_id=write.write_id, run=None, own=True)
+            self._database.transact(_discard(write, None, own=True))
             self.sweep()
         return outcome
 
@@ -101,7 +102,7 @@ class PostgresSink:
 
         def op() -> Op[None]:
             yield from bind("analytics/sink/abort", write_id=write.write_id).run()
-            yield from bind("analytics/sink/discard", write_id=write.write_id, run=write.run, own=True).run()
+            yield from _discard(write, write.run, own=True)
 
         self._retried(op)
 
@@ -110,7 +111,9 @@ class PostgresSink:
 
     def sweep(self, staged_for: timedelta = STAGED_FOR) -> int:
         """Delete leftovers of dead tasks and drivers; returns the number of attempts."""
-        return self._database.write("analytics/sink/sweep", value, staged_for=staged_for.total_seconds())
+        return self._database.transact(
+            _deleted(bind("analytics/sink/sweep", list[Row], staged_for=staged_for.total_seconds()))
+        )
 
     def _retried(self, make: Callable[[], Op[R]]) -> R:
         """Run a transaction with retries. Each is idempotent: a merge whose response was lost is found committed."""
@@ -208,7 +211,7 @@ def _merge_task(write: Write, task: Staged, rules: Rules, now: datetime | None) 
 def _not_stored(id: int, write: Write, staged: Sequence[Staged]) -> Op[tuple[list[Staged], Counter[str]]]:
     """The tasks that are not stored, and the outcome of the others. No other driver can store any from now on: its attempts
     are deleted."""
-    yield from bind("analytics/sink/discard", write_id=write.write_id, run=write.run, own=False).run()
+    yield from _discard(write, write.run, own=False)
     attempts, parts = BigintArray([task.attempt for task in staged]), IntArray([task.part for task in staged])
     stored = yield from bind("analytics/sink/stored_tasks", list[Row], write=id, attempts=attempts, parts=parts).run()
     merged = {row.id for row in stored}
@@ -258,6 +261,17 @@ def _offer(staged: Sequence[Staged], rules: Rules, now: datetime | None) -> Op[C
         # Of the rows with the same key the last one was chosen: the others lost to a later row.
         counts["superseded"] = rows - counts["chosen"]
     return counts
+
+
+def _discard(write: Write, run: UUID | None, *, own: bool) -> Op[int]:
+    return _deleted(bind("analytics/sink/discard", list[Row], write_id=write.write_id, run=run, own=own))
+
+
+def _deleted(deletion: Statement[list[Row]]) -> Op[int]:
+    """Delete attempts and their rows; the number of attempts."""
+    attempts = [row.id for row in (yield from deletion.run())]
+    yield from bind("analytics/sink/empty", attempts=BigintArray(attempts)).run()
+    return len(attempts)
 
 
 def _begin(write: Write) -> Op[Row]:

@@ -1,5 +1,5 @@
 -- Delete leftovers of dead tasks and drivers: attempts of finished writes, and old attempts that are not stored. Attempts locked
--- by a merge or a task are skipped. Only the last batch of a streaming query is kept: Spark can replay no other.
+-- by a merge or a task are skipped; see `empty`. Only the last batch of a streaming query is kept: Spark can replay no other.
 with left_behind as materialized (
     select a.id from tarry.sink_attempt a
     left join tarry.sink_write w on w.id = a.write
@@ -8,8 +8,6 @@ with left_behind as materialized (
     for update of a skip locked
 ), gone as (
     delete from tarry.sink_attempt where id = any (array(select id from left_behind))
-), emptied as (
-    delete from tarry.sink_row where attempt = any (array(select id from left_behind))
 ), given_up as (
     update tarry.sink_write set state = 'aborted'
     where state = 'staging' and started_at < clock_timestamp() - make_interval(secs => %(staged_for)s)
@@ -21,4 +19,4 @@ with left_behind as materialized (
       and exists (select from tarry.sink_write newer
                   where newer.stream = w.stream and newer.batch > w.batch and newer.state = 'committed')
 )
-select count(*) from left_behind
+select id from left_behind
