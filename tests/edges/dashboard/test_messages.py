@@ -258,7 +258,6 @@ class TestInspector:
         screen.errors.clear()  # the status 404
         page = screen.open("/")
         assert (page.goto(f"{screen.url}{message('hostile', key)}") or pytest.fail("no response")).status == 404
-        screen.errors.clear()
         expect(page.get_by_role("heading", level=1)).to_contain_text("has no message 'soon ")
         copied = page.locator(".copy-block code")
         expect(copied).to_have_count(3)
@@ -268,6 +267,8 @@ class TestInspector:
         expect(page.get_by_role("heading", level=1)).to_have_text(key)
         expect(page.locator(".why")).to_contain_text("it is due in ")
         dashboard.app.queue("hostile").drop(key)
+        # The browser reports the status of the page, and of each time that it refreshed itself before the offer.
+        screen.errors[:] = [error for error in screen.errors if "404" not in error]
 
     def test_a_delayed_message_shows_why_it_is_not_delivered(self, screen: Screen) -> None:
         expect(screen.open(message("hostile", HOSTILE)).locator(".why")).to_contain_text("it is due in ")
