@@ -186,7 +186,8 @@ def test_a_long_read_of_the_journal_does_not_block_a_start(
         "select format('event_%s', to_char((now() at time zone 'UTC')::date + 7, 'YYYYMMDD'))"
     ).fetchone()
     assert row is not None
-    conn.execute(sql.SQL("drop table tarry.{}").format(sql.Identifier(row[0])))
+    # Missing already if the database was copied from one that was made before midnight.
+    conn.execute(sql.SQL("drop table if exists tarry.{}").format(sql.Identifier(row[0])))
     with psycopg.connect(database) as reader, caplog.at_level("INFO", "tarry"):
         reader.execute("select count(*) from tarry.event")
         with tarry.connect(database) as app:
